@@ -1,0 +1,48 @@
+# Two commands do everything: `make quickstart` (install, compare, report) and `make test`.
+# PYTHON may name another interpreter (3.11 to 3.13): make quickstart PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+QUICKSTART := runs/quickstart
+PYTEST_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install quickstart test test-fast quality style benchmark clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+# The stamp is written last, so an interrupted installation is made again instead of being taken for a finished one.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else f"hf-semfocus needs Python 3.11 to 3.13; $(PYTHON) is {v.major}.{v.minor}: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+install: $(VENV)/installed  ## make .venv with the tested versions
+
+quickstart: install  ## the main job at a reduced size: table on the terminal, report in runs/quickstart
+	$(BIN)/semfocus compare --preset quickstart --output $(QUICKSTART)
+
+test: install  ## the whole test suite
+	$(BIN)/pytest -n 2 $(PYTEST_FLAGS)
+
+test-fast: install  ## the test suite without the tests marked slow
+	$(BIN)/pytest -n 2 -m 'not slow' $(PYTEST_FLAGS)
+
+quality: install  ## lint, format check and types, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+style: install  ## format and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: install  ## what top-k costs in a model, and what `semfocus train` costs over a bare loop
+	$(BIN)/python recipes/benchmarks/model_cost.py
+	$(BIN)/python recipes/benchmarks/training_overhead.py
+
+clean:  ## remove the environment and the quickstart's run directory
+	rm -rf $(VENV) $(QUICKSTART)
