@@ -1,0 +1,273 @@
+"""The command `semfocus`: tasks, masks, train, compare, report. Bad input ends with one line and exit code 2."""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+# Everything heavy is imported inside the commands: `semfocus --help` must not wait for torch.
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line instead of the usage and a line."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Defaults beside each option, and the example as it was written."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits: 0 done, 1 a run of a comparison failed, 2 bad input, 130 interrupted."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(arguments)
+    options.command_line = shlex.join(["semfocus", *arguments])
+    try:
+        code = options.run(options)
+    except KeyboardInterrupt:
+        print("\nsemfocus: interrupted; the same command goes on from here", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (ValueError, OSError) as error:
+        if os.environ.get("SEMFOCUS_TRACEBACK"):
+            raise
+        print(f"semfocus {options.command}: {' '.join(str(error).split())}", file=sys.stderr)
+        code = 2
+    sys.exit(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="semfocus",
+        description="Sparse self-attention, studied for how fast and how well a transformer learns.",
+        epilog="example:\n  semfocus compare --preset quickstart --output runs/quickstart",
+        formatter_class=_Formatter,
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def command(name: str, run: Callable[[Any], int], text: str, example: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name, help=text, description=text, epilog=f"example:\n  {example}", formatter_class=_Formatter
+        )
+        sub.set_defaults(run=run)
+        return sub
+
+    tasks = command("tasks", _tasks, "list the tasks: level, vocabulary, labels, chance, an example", "semfocus tasks")
+    tasks.add_argument("task", nargs="?", help="show one task in full")
+
+    masks = command(
+        "masks", _masks, "list the mask strategies, or draw one", "semfocus masks banded:5+global:1 --length 12"
+    )
+    masks.add_argument("mask", nargs="?", help="a mask to draw: rows are queries, columns are keys")
+    masks.add_argument("--length", type=int, default=16, help="positions to draw")
+
+    train = command(
+        "train",
+        _train,
+        "train one model on one task",
+        "semfocus train even_pairs --mask topk:5 --length 20 --layers 3 --epochs 20 --output runs/one",
+    )
+    train.add_argument("task", help="see `semfocus tasks`")
+    train.add_argument("--output", required=True, help="folder for the history, the result and the model")
+    train.add_argument(
+        "--mask", help="a mask specification; `full`, `topk:5`, `banded:5+global:1` … (default: topk:5)"
+    )
+    train.add_argument("--seed", type=int, help="fixes the data, the initial weights and the batch order (default: 0)")
+    train.add_argument("--config", help="YAML file with fields of RunSpec; options given here go over it")
+    _add_run_options(train)
+
+    compare = command(
+        "compare",
+        _compare,
+        "train every task × mask × seed and report how fast each mask learns beside full attention",
+        "semfocus compare --preset quickstart --output runs/quickstart --jobs 2",
+    )
+    compare.add_argument(
+        "--preset", help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (all 8, for a GPU)"
+    )
+    compare.add_argument("--config", help="YAML file with an experiment instead of a preset")
+    compare.add_argument(
+        "--output", required=True, help="the run directory; started again, it goes on where it stopped"
+    )
+    compare.add_argument("--jobs", type=int, help="runs at once, one torch thread each (default: the number of cores)")
+    compare.add_argument("--tasks", nargs="+", help="these tasks instead of the preset's")
+    compare.add_argument("--masks", nargs="+", help="these masks instead of the preset's, each an argument of its own")
+    compare.add_argument("--seeds", nargs="+", type=int, help="these seeds instead of the preset's")
+    _add_run_options(compare)
+
+    report = command(
+        "report", _report, "make the summary, the pictures and report.html anew", "semfocus report runs/quickstart"
+    )
+    report.add_argument("directory", help="a run directory of `semfocus compare`")
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Options that `train` and `compare` share; everything else is reached by --set."""
+    parser.add_argument("--length", help="length of the inputs: 40, or 500-600 for a range (default: the task's)")
+    parser.add_argument("--train-size", type=int, help="training examples (default: 5000)")
+    parser.add_argument("--test-size", type=int, help="held-out examples (default: 2000)")
+    parser.add_argument("--epochs", type=int, help="the budget in epochs (default: 100)")
+    parser.add_argument("--optimizer", help="sgd, adam or adamw (default: sgd)")
+    parser.add_argument("--learning-rate", type=float, help="of the first epoch (default: 0.3)")
+    parser.add_argument("--batch-size", type=int, help="examples a step (default: 100)")
+    parser.add_argument("--layers", type=int, help="blocks of the encoder (default: 5)")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other field: model.hidden_act=gelu, training.lr_decay=1.0, task_options.…",
+    )
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `RunSpec` that the command line names, nested as there."""
+    from .training.options import parse_length, parse_setting
+
+    asked: dict[str, Any] = {"model": {}, "training": {}}
+    for name in ("train_size", "test_size", "mask", "seed"):
+        if getattr(options, name, None) is not None:
+            asked[name] = getattr(options, name)
+    if options.length is not None:
+        asked["length"] = parse_length(options.length)
+    for name in ("epochs", "optimizer", "learning_rate", "batch_size"):
+        if getattr(options, name) is not None:
+            asked["training"][name] = getattr(options, name)
+    if options.layers is not None:
+        asked["model"]["num_hidden_layers"] = options.layers
+    for setting in options.set:
+        path, value = parse_setting(setting)
+        place = asked
+        for step in path[:-1]:
+            place = place.setdefault(step, {})
+        place[path[-1]] = value
+    return asked
+
+
+def _console():
+    from rich.console import Console
+
+    # Under `accelerate launch` every process runs this code; one of them speaks.
+    return Console(quiet=os.environ.get("RANK", "0") != "0")
+
+
+def _tasks(options: argparse.Namespace) -> int:
+    from .listings import task_table
+
+    _console().print(task_table(options.task))
+    return 0
+
+
+def _masks(options: argparse.Namespace) -> int:
+    from .listings import drawn_mask, mask_table
+
+    _console().print(drawn_mask(options.mask, options.length) if options.mask else mask_table(), highlight=False)
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from .training.experiment import merged, read_yaml
+    from .training.spec import RunSpec
+
+    values = merged(read_yaml(options.config) if options.config else {}, _asked(options))
+    spec = RunSpec.from_dict({**values, "task": options.task})
+    _quiet_libraries()
+    from .terminal import EpochBar
+    from .training.run import run_unit
+
+    console = _console()
+    with EpochBar(f"{spec.task} {spec.mask}", spec.training.epochs, console) as bar:
+        result = run_unit(spec, options.output, on_epoch=bar.update)
+    if _main_process():
+        tau = spec.training.tau
+        when = f"training accuracy {tau:g} after {result['epochs_to_tau']} epochs"
+        if result["epochs_to_tau"] is None:
+            when = f"training accuracy {tau:g} not reached in {result['epochs_trained']} epochs ({result['status']})"
+        console.print(f"{when}; {result['seconds']:.0f} s, evaluation included", soft_wrap=True)
+        console.print(f"model: {Path(options.output) / 'model'}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from .training.experiment import Experiment, merged
+    from .training.presets import preset
+
+    if bool(options.preset) == bool(options.config):
+        raise ValueError("give either --preset NAME or --config FILE")
+    base = preset(options.preset) if options.preset else Experiment.from_yaml(options.config)
+    values = base.to_dict()
+    asked = _asked(options)
+    tasks = {name: base.tasks.get(name, {}) for name in options.tasks or base.tasks}
+    values["tasks"] = {name: merged(settings or {}, asked) for name, settings in tasks.items()}
+    values["masks"] = options.masks or values["masks"]
+    values["seeds"] = options.seeds or values["seeds"]
+    changed = [name for name in ("tasks", "masks", "seeds") if getattr(options, name)] + [
+        key for key, value in asked.items() if value
+    ]
+    if changed and options.preset:
+        values["note"] = f"{values['note']} Changed on the command line: {', '.join(dict.fromkeys(changed))}.".strip()
+    experiment = Experiment.from_dict(values)
+    _quiet_libraries()
+    from .report.html import write_report
+    from .report.tables import terminal_table
+    from .terminal import ComparisonBars
+    from .training.compare import compare
+    from .training.summary import write_summary
+
+    console = _console()
+    with ComparisonBars(len(experiment.units()), console) as bars:
+        results = compare(experiment, options.output, options.jobs, options.command_line, bars.update)
+    if not _main_process():
+        return 0
+    summary = write_summary(Path(options.output))
+    console.print(terminal_table(summary))
+    console.print(f"report: {write_report(Path(options.output))}", soft_wrap=True, highlight=False)
+    return 1 if any(result["status"] == "failed" for result in results) else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .report.html import write_report
+    from .report.tables import terminal_table
+    from .training.summary import write_summary
+
+    console = _console()
+    summary = write_summary(Path(options.directory))
+    console.print(terminal_table(summary))
+    console.print(f"report: {write_report(Path(options.directory))}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _main_process() -> bool:
+    from accelerate import PartialState
+
+    return PartialState().is_main_process
+
+
+def _quiet_libraries() -> None:
+    """Our own bars show the work; the bars of a data set's preparation and of loading weights would break them."""
+    import datasets
+    from transformers.utils import logging
+
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"semfocus {version('hf-semfocus')}"
+
+
+if __name__ == "__main__":
+    main()

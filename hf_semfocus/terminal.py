@@ -1,0 +1,130 @@
+"""What long work looks like in a terminal: bars where there is one, a line an event where there is not (a log, CI)."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+def _percent(value: float | None) -> str:
+    return "    –" if value is None else f"{value:5.3f}"
+
+
+def accuracies(entry: dict[str, Any] | None) -> str:
+    """The two accuracies of a history entry: "train 0.912  held-out 0.887"."""
+    entry = entry or {}
+    return f"train {_percent(entry.get('train_accuracy'))}  held-out {_percent(entry.get('heldout_accuracy'))}"
+
+
+class EpochBar:
+    """The bar of one run: its epoch, training and held-out accuracy.
+
+    Args:
+        name: what runs.
+        epochs: the budget.
+        console: where to; without a terminal each epoch is a line.
+    """
+
+    def __init__(self, name: str, epochs: int, console: Console):
+        self.console = console
+        self.name, self.epochs = name, epochs
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[accuracies]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.bar = self.progress.add_task(name, total=epochs, accuracies=accuracies(None))
+
+    def __enter__(self) -> "EpochBar":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.progress.stop()
+
+    def update(self, entry: dict[str, Any]) -> None:
+        """Shows an epoch's history entry."""
+        self.progress.update(self.bar, completed=entry["epoch"], accuracies=accuracies(entry))
+        if not self.console.is_terminal:
+            self.console.print(
+                f"{self.name}  epoch {entry['epoch']}/{self.epochs}  {accuracies(entry)}", soft_wrap=True
+            )
+
+
+class ComparisonBars:
+    """The bars of a comparison: one for all runs, one for each that is at work; a line for each that ended.
+
+    Args:
+        total: how many runs there are.
+        console: where to; without a terminal only the lines.
+    """
+
+    def __init__(self, total: int, console: Console):
+        self.console = console
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[accuracies]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.all = self.progress.add_task("[bold]runs", total=total, accuracies="")
+        self.bars: dict[str, TaskID] = {}
+        self.ended: set[str] | None = None
+
+    def __enter__(self) -> "ComparisonBars":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.progress.stop()
+
+    def update(self, standing) -> None:
+        """Shows the standing of every unit (`training.compare.Progress`)."""
+        ended = {row.unit.name for row in standing if row.state not in ("waiting", "running")}
+        if self.ended is None:  # at the first look: what an earlier start has done
+            self.ended = {row.unit.name for row in standing if row.state in ("reached", "censored", "diverged")}
+            if self.ended:
+                self.console.print(
+                    f"{len(self.ended)} of {len(standing)} runs were finished before and are not repeated"
+                )
+        self.progress.update(self.all, completed=len(ended))
+        for row in standing:
+            name, label = row.unit.name, f"{row.unit.task} {row.unit.mask} seed {row.unit.seed}"
+            if row.state == "running":
+                if name not in self.bars:
+                    self.bars[name] = self.progress.add_task(
+                        label, total=row.unit.training.epochs, accuracies="starting"
+                    )
+                if row.entry:
+                    self.progress.update(
+                        self.bars[name], completed=row.entry["epoch"], accuracies=accuracies(row.entry)
+                    )
+            elif name in ended and name not in self.ended:
+                self.ended.add(name)
+                if name in self.bars:
+                    self.progress.remove_task(self.bars.pop(name))
+                self.console.print(_line(label, row), soft_wrap=True, highlight=False)
+
+
+def _line(label: str, row) -> str:
+    if row.state == "failed":
+        return f"[red]failed[/red]    {label}: {row.error}"
+    colours = {"reached": "green", "censored": "yellow", "diverged": "red"}
+    state = f"[{colours[row.state]}]{row.state:9}[/{colours[row.state]}]"
+    return f"{state} {label}: {row.entry['epoch']} epochs, {accuracies(row.entry)}, {row.entry['seconds']:.0f} s"

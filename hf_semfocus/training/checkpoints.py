@@ -1,0 +1,41 @@
+"""Which checkpoints can be trusted: a kill leaves half of one, a failing disk leaves a wrong one; both are told apart from a whole one."""
+
+import hashlib
+from pathlib import Path
+
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from .files import read_json, write_json
+
+WHOLE = "whole.json"  # written last: the digest of every other file of the checkpoint
+
+
+def _digests(checkpoint: Path) -> dict[str, str]:
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != WHOLE)
+    return {
+        str(path.relative_to(checkpoint)): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        for path in files
+    }
+
+
+def mark_whole(checkpoint: Path) -> None:
+    """Says that everything in `checkpoint` has been written."""
+    write_json(checkpoint / WHOLE, _digests(checkpoint))
+
+
+def latest_complete_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint in `folder` that was written to its end; a kill in the middle of one leaves the one before it."""
+    found = [path.parent for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{WHOLE}")]
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def check_whole(checkpoint: Path) -> None:
+    """Raises `ValueError`, naming the file, if a file of a whole checkpoint has changed or is gone since it was written."""
+    expected, found = read_json(checkpoint / WHOLE), _digests(checkpoint)
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            what = "is gone" if name not in found else "was added" if name not in expected else "has changed"
+            raise ValueError(
+                f"checkpoint {checkpoint} is damaged: {name} {what} since it was written; remove that folder to go on from "
+                "the one before it, or from the start"
+            )

@@ -1,0 +1,249 @@
+"""The comparison: every unit of an experiment trained, several at once, in a run directory that survives a kill."""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from filelock import FileLock, Timeout
+from pebble import ProcessExpired, ProcessPool
+
+from .environment import available_cores, machine, use_one_thread, versions
+from .experiment import Experiment
+from .files import read_json, read_json_lines, write_json
+from .run import finished_before, run_unit
+from .spec import RunSpec
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where one unit stands: what a progress bar shows.
+
+    Args:
+        unit: the run.
+        state: "waiting", "running", or the result's status ("reached", "censored", "diverged", "failed").
+        entry: the last epoch's history entry, if there is one.
+        error: the message of a failed run.
+    """
+
+    unit: RunSpec
+    state: str
+    entry: dict[str, Any] | None = None
+    error: str | None = None
+
+
+OnProgress = Callable[[list[Progress]], None]
+
+
+def unit_folder(out: Path, unit: RunSpec) -> Path:
+    """Where a unit lives in the run directory."""
+    return out / "runs" / unit.name
+
+
+def compare(
+    experiment: Experiment,
+    out: Path | str,
+    jobs: int | None = None,
+    command: str = "",
+    on_progress: OnProgress | None = None,
+) -> list[dict[str, Any]]:
+    """Trains every unit of `experiment` that is not finished in `out`, and returns all results in the units' order.
+
+    A failed unit (an exception, a killed process) is written down as failed and does not stop the others; it is tried
+    again when the comparison is started again. Finished units are not repeated.
+
+    Args:
+        experiment: what to compare.
+        out: the run directory.
+        jobs: units at once, each in a process of its own with one torch thread; None for the number of cores. Under
+            `accelerate launch` with several processes they train each unit together, one unit after the other.
+        command: what the user typed, for the report.
+        on_progress: called about twice a second with the standing of every unit, on the main process.
+
+    Raises:
+        ValueError: `out` holds other runs, or damaged files; another comparison is at work in it.
+        OSError: `out` cannot be written.
+    """
+    out = Path(out)
+    units = experiment.units()
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs is {jobs}; allowed: at least 1")
+    state = PartialState()
+    with _held(out) if state.is_main_process else contextlib.nullcontext():
+        if state.is_main_process:
+            _check_directory(experiment, out)
+            for unit in units:
+                finished_before(unit, unit_folder(out, unit))
+            write_json(out / "experiment.json", _described(experiment, command, out))
+        state.wait_for_everyone()
+        if state.num_processes > 1:
+            results = [_work(unit.to_dict(), unit_folder(out, unit)) for unit in units]
+        else:
+            results = _in_pool(units, out, jobs or available_cores(), on_progress)
+    return results
+
+
+def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress | None) -> list[dict[str, Any]]:
+    results: dict[int, dict[str, Any]] = {}
+    for index, unit in enumerate(units):
+        done = finished_before(unit, unit_folder(out, unit))
+        if done is not None:
+            results[index] = done
+    waiting = [index for index in range(len(units)) if index not in results]
+    # spawn, not fork: a forked child inherits torch's thread pools in an unknown state
+    context = multiprocessing.get_context("spawn")
+    # A pool that outlives a worker's death: a killed run must not take the others with it.
+    with _one_thread_for_children(), ProcessPool(max_workers=min(jobs, len(waiting) or 1), context=context) as pool:
+        futures = {}
+        for index in waiting:
+            folder = unit_folder(out, units[index])
+            futures[pool.schedule(_work, args=[units[index].to_dict(), folder])] = index
+        try:
+            pending = set(futures)
+            while pending:
+                ended, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    index = futures[future]
+                    results[index] = _outcome(future, unit_folder(out, units[index]))
+                if on_progress is not None:
+                    running = {futures[future] for future in pending if future.running()}
+                    on_progress(_standing(units, out, results, running))
+        except BaseException:
+            pool.stop()  # an interrupted comparison leaves no worker behind; each unit goes on from its last epoch
+            raise
+    if on_progress is not None:
+        on_progress(_standing(units, out, results, set()))
+    return [results[index] for index in range(len(units))]
+
+
+def _standing(units, out: Path, results: dict[int, dict[str, Any]], running: set[int]) -> list[Progress]:
+    standing = []
+    for index, unit in enumerate(units):
+        path = unit_folder(out, unit) / "history.jsonl"
+        entry = None
+        if (index in running or index in results) and path.exists():
+            entry = read_json_lines(path)[-1]
+        result = results.get(index)
+        state = result["status"] if result else "running" if index in running else "waiting"
+        standing.append(Progress(unit, state, entry, result.get("error") if result else None))
+    return standing
+
+
+def _outcome(future, folder: Path) -> dict[str, Any]:
+    try:
+        return future.result()
+    except ProcessExpired as error:
+        failed = _failed(f"the process died (exit code {error.exitcode})")
+        write_json(folder / "result.json", failed)
+        return failed
+
+
+def _work(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """One unit in a worker: its output goes to `log.txt`, its failure into `result.json`."""
+    alone = PartialState().num_processes == 1
+    if alone:
+        use_one_thread()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        open(folder / "log.txt", "a", encoding="utf-8") as log,
+        _output_to(log) if alone else contextlib.nullcontext(),
+    ):
+        try:
+            return run_unit(RunSpec.from_dict(values), folder)
+        except Exception as error:
+            log.write(traceback.format_exc())
+            failed = _failed(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            write_json(folder / "result.json", failed)
+            return failed
+
+
+def _failed(error: str) -> dict[str, Any]:
+    return {"status": "failed", "error": error, "versions": versions()}
+
+
+@contextlib.contextmanager
+def _output_to(log) -> Iterator[None]:
+    """Everything that libraries print or log goes to the unit's own file, not into the progress bars."""
+    handler = logging.StreamHandler(log)
+    logging.getLogger().addHandler(handler)
+    try:
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _one_thread_for_children() -> Iterator[None]:
+    """Workers read these variables when they import torch; afterwards this process has its own values back."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """The run directory, made and locked: two comparisons in one would overwrite each other's runs."""
+    out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"another comparison is at work in {out}; wait for it, or choose another --output") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_directory(experiment: Experiment, out: Path) -> None:
+    """Refuses a directory whose runs the experiment does not hold: a report must not drop runs silently."""
+    if not (out / "experiment.json").exists():
+        if (out / "runs").exists():
+            raise ValueError(f"{out} holds runs without their experiment.json; choose another --output")
+        return
+    earlier = read_json(out / "experiment.json")
+    try:
+        known = {entry.name for entry in fields(Experiment)}
+        before = Experiment.from_dict({key: value for key, value in earlier.items() if key in known})
+        names = {unit.name for unit in before.units()}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            f"{out / 'experiment.json'} is damaged ({error}); move it away, or choose another --output"
+        ) from None
+    left_out = sorted(names - {unit.name for unit in experiment.units()})
+    if left_out:
+        raise ValueError(
+            f"{out} holds another comparison ({before.name!r}), with {left_out[0]} among {len(left_out)} runs "
+            "that this one would leave out; choose another --output, or ask for these tasks, masks and seeds too"
+        )
+
+
+def _described(experiment: Experiment, command: str, out: Path) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "command": command,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "machine": machine(),
+        **experiment.to_dict(),
+        "units": [unit.name for unit in experiment.units()],
+    }

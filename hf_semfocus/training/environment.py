@@ -1,0 +1,44 @@
+"""What a result depends on beside its specification: versions, the machine, threads."""
+
+import contextlib
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide a result."""
+    found = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        found[package] = version(package)
+    return found
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine() -> dict[str, str | int]:
+    """The machine, for reports: seconds mean nothing without it."""
+    return {"platform": platform.platform(), "processor": _processor(), "cores": available_cores()}
+
+
+def use_one_thread() -> None:
+    """One torch thread in this process: a worker of the comparison has one core to itself."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

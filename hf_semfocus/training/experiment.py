@@ -1,0 +1,121 @@
+"""A comparison as data: tasks × masks × seeds with one set of hyperparameters a task, in Python, YAML or JSON."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Every (task, mask, seed) that a comparison trains. Masks differ in nothing but the mask: hyperparameters belong to tasks.
+
+    Args:
+        name: a word for titles.
+        tasks: task name → what is special to it, as fields of `RunSpec` (`length`, `model`, `training`, …).
+        masks: mask specifications; `baseline` is among them.
+        seeds: 0, 1, 2, …; each is one pair of every mask with the baseline.
+        defaults: fields of `RunSpec` for all tasks; a task's own fields go over them.
+        baseline: what speed-ups are measured against.
+        note: a sentence for the report: the size, where it differs from the paper's.
+
+    Example:
+        >>> experiment = Experiment("mine", {"even_pairs": {"length": 20}}, ("full", "topk:5"), (0, 1))
+        >>> [unit.name for unit in experiment.units()][:2]
+        ['even_pairs/full/seed-0', 'even_pairs/topk-5/seed-0']
+    """
+
+    name: str
+    tasks: Mapping[str, Mapping[str, Any]]
+    masks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    baseline: str = "full"
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        from ..model.mask_strategies import parse_mask
+
+        for name in ("tasks", "masks", "seeds"):
+            if not getattr(self, name):
+                raise ValueError(f"experiment {self.name!r} has no {name}")
+        object.__setattr__(self, "masks", tuple(dict.fromkeys(str(parse_mask(mask)) for mask in self.masks)))
+        object.__setattr__(self, "seeds", tuple(dict.fromkeys(self.seeds)))
+        object.__setattr__(self, "baseline", str(parse_mask(self.baseline)))
+        if self.baseline not in self.masks:
+            raise ValueError(
+                f"the baseline {self.baseline!r} is not among the masks ({', '.join(self.masks)}): no speed-up could be told"
+            )
+        self.units()
+
+    def spec(self, task: str, mask: str, seed: int) -> RunSpec:
+        """The specification of one unit."""
+        values = merged(self.defaults, self.tasks[task] or {})
+        for key in ("task", "mask", "seed"):
+            if key in values:
+                raise ValueError(f"{key!r} stands in the settings of {task}: it belongs to the experiment's grid")
+        return RunSpec.from_dict({**values, "task": task, "mask": mask, "seed": seed})
+
+    def units(self) -> list[RunSpec]:
+        """All runs, pairs close together: for each seed and task, every mask."""
+        return [self.spec(task, mask, seed) for seed in self.seeds for task in self.tasks for mask in self.masks]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON or YAML."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {**values, "masks": list(self.masks), "seeds": list(self.seeds), "tasks": dict(self.tasks)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Experiment":
+        """Makes an experiment from a mapping. `tasks` may be a list of names; unknown keys raise `ValueError`."""
+        known = [entry.name for entry in fields(cls)]
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"unknown experiment option {key!r}{hint} (known: {', '.join(known)})")
+        missing = [name for name in ("name", "tasks", "masks", "seeds") if name not in values]
+        if missing:
+            raise ValueError(f"the experiment lacks {', '.join(missing)}")
+        values = dict(values)
+        for name, kind in (("masks", str), ("seeds", int)):
+            if not isinstance(values[name], list | tuple) or not all(isinstance(v, kind) for v in values[name]):
+                raise ValueError(f"experiment option {name} is {values[name]!r}; allowed: a list of {kind.__name__}")
+            values[name] = tuple(values[name])
+        if isinstance(values["tasks"], list):
+            values["tasks"] = {task: {} for task in values["tasks"]}
+        if not isinstance(values["tasks"], Mapping):
+            raise ValueError(
+                f"experiment option tasks is {values['tasks']!r}; allowed: a list of names, or names with settings"
+            )
+        return cls(**values)
+
+    @classmethod
+    def from_yaml(cls, path: Path | str) -> "Experiment":
+        """Reads an experiment from a YAML file."""
+        return cls.from_dict(read_yaml(path))
+
+
+def read_yaml(path: Path | str) -> dict[str, Any]:
+    """A YAML file that holds a mapping; anything else raises `ValueError` naming the file."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds {type(values).__name__}; allowed: a mapping of options")
+    return values
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `over` on it; mappings inside are merged, everything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merged(merged[key], value) if both else value
+    return merged

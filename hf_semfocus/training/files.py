@@ -1,0 +1,58 @@
+"""Files that are seen whole or not at all: a reader, or a killed process, never meets half of one."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def write_atomically(path: Path | str, text: str) -> None:
+    """Writes `text` (UTF-8) to a temporary file beside `path`, flushes it to the disk, and renames it into place."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files that only their owner can read; a result is for everyone whom the umask allows.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Writes strict JSON (no NaN, no Infinity) with two spaces of indent, atomically."""
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path | str) -> Any:
+    """Reads JSON; a file that is not JSON raises a `ValueError` that names it."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error}); move it away to make it anew") from None
+
+
+def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
+    """Reads one JSON object a line; a damaged line raises a `ValueError` that names the file and the line."""
+    rows = []
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: it is not UTF-8 text ({error})") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is damaged: line {number} is not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path} is damaged: line {number} is not a JSON object")
+        rows.append(row)
+    return rows

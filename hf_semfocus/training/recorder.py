@@ -1,0 +1,132 @@
+"""The callback that sees each epoch's end: accuracies, the history file, the stopping rule, the best weights."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_model
+from transformers import TrainerCallback
+
+from .accuracy import measure_accuracy
+from .files import write_atomically
+from .rows import TensorRows
+from .spec import TrainingOptions
+
+BEST = "best.safetensors"
+OnEpoch = Callable[[dict[str, Any]], None]
+
+
+def finite(value: float) -> float | None:
+    """`value`, or None where JSON has no number for it (a loss that became NaN or infinite)."""
+    return value if math.isfinite(value) else None
+
+
+def why_stop(history: list[dict[str, Any]], options: TrainingOptions) -> str | None:
+    """Why no further epoch is trained after `history`: "reached", "diverged", "budget", or None to go on (DESIGN §2)."""
+    if not history:
+        return None
+    last = history[-1]
+    if last["heldout_loss"] is None:
+        return "diverged"
+    if (
+        options.stop_early
+        and (last["train_accuracy"] or 0.0) >= options.tau
+        and last["heldout_accuracy"] >= options.heldout_tau
+    ):
+        return "reached"
+    return "budget" if last["epoch"] >= options.epochs else None
+
+
+def epoch_entries(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Our entries of a Trainer's log, one an epoch, epochs as whole numbers, without the Trainer's step count."""
+    return [
+        {**{key: value for key, value in entry.items() if key != "step"}, "epoch": round(entry["epoch"])}
+        for entry in log_history
+        if "heldout_accuracy" in entry
+    ]
+
+
+class EpochRecorder(TrainerCallback):
+    """Measures both accuracies at each epoch's end, writes `history.jsonl`, and applies the stopping rule.
+
+    Args:
+        folder: where `history.jsonl` (and `best.safetensors`) go.
+        train, heldout: the splits that are evaluated whole; `validation` only where the best weights are kept.
+        options: see `TrainingOptions`.
+        on_epoch: called with the epoch's entry, on the main process.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        train: TensorRows,
+        heldout: TensorRows,
+        validation: TensorRows,
+        options: TrainingOptions,
+        on_epoch: OnEpoch | None = None,
+    ):
+        self.folder, self.options, self.on_epoch = folder, options, on_epoch
+        self.train_rows, self.heldout_rows, self.validation_rows = train, heldout, validation
+        self.trainer: Any = None  # set once the Trainer exists: the two need each other
+        self._before = {"train_seconds": 0.0, "seconds": 0.0}
+        self._epoch_started = 0.0
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        """Takes the time so far from the history, which a resumed run has read from its checkpoint."""
+        history = epoch_entries(state.log_history)
+        if history:
+            self._before = {name: history[-1][name] for name in self._before}
+        self._epoch_started = time.perf_counter()
+
+    def on_epoch_end(self, args, state, control, model=None, **kwargs):
+        """Evaluates, records, and decides whether to go on."""
+        trained = time.perf_counter()
+        entry = self._measure(model, round(state.epoch))
+        if self.options.keep == "best":
+            self._keep_if_best(model, entry, epoch_entries(state.log_history))
+        entry["train_seconds"] = self._before["train_seconds"] + trained - self._epoch_started
+        entry["seconds"] = self._before["seconds"] + time.perf_counter() - self._epoch_started
+        self.trainer.log({key: value for key, value in entry.items() if key != "epoch"})
+        history = epoch_entries(state.log_history)
+        if state.is_world_process_zero:
+            write_atomically(self.folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in history))
+            if self.on_epoch is not None:
+                self.on_epoch(history[-1])
+        if why_stop(history, self.options) is not None:
+            control.should_training_stop = True
+        return control
+
+    def _measure(self, model: torch.nn.Module, epoch: int) -> dict[str, Any]:
+        trainer, size = self.trainer, self.options.eval_batch_size
+        model = trainer.accelerator.unwrap_model(model)
+        entry: dict[str, Any] = {"epoch": epoch, "learning_rate": self._rate_of(epoch)}
+        train = None
+        if self.options.evaluate_train:
+            train = measure_accuracy(model, self.train_rows, size, trainer.accelerator)
+        heldout = measure_accuracy(model, self.heldout_rows, size, trainer.accelerator)
+        for name, measured in (("train", train), ("heldout", heldout)):
+            entry[f"{name}_accuracy"] = measured.accuracy if measured else None
+            entry[f"{name}_token_accuracy"] = measured.token_accuracy if measured else None
+            entry[f"{name}_loss"] = finite(measured.loss) if measured else None
+        if train is not None and entry["train_loss"] is None:
+            entry["heldout_loss"] = None  # weights that give no finite loss on the training rows have diverged
+        return entry
+
+    def _rate_of(self, epoch: int) -> float:
+        return self.options.learning_rate * self.options.lr_decay ** (epoch - 1)
+
+    def _keep_if_best(self, model, entry: dict[str, Any], history: list[dict[str, Any]]) -> None:
+        """Validation chooses, never the held-out split; of equal epochs the first stays."""
+        trainer = self.trainer
+        model = trainer.accelerator.unwrap_model(model)
+        accuracy = measure_accuracy(model, self.validation_rows, self.options.eval_batch_size, trainer.accelerator)
+        entry["validation_accuracy"] = accuracy.accuracy
+        better = all(accuracy.accuracy > earlier["validation_accuracy"] for earlier in history)
+        if better and trainer.args.should_save:
+            temporary = self.folder / f".{BEST}"
+            save_model(model, str(temporary))
+            temporary.replace(self.folder / BEST)

@@ -1,0 +1,259 @@
+"""One run: from a specification to a history, a result and a model in a folder; stopped at any moment, it goes on from its last epoch."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from safetensors.torch import load_model
+from transformers import TrainingArguments, set_seed
+from transformers.trainer_callback import PrinterCallback
+
+from ..analysis.capture import probe_dispersion
+from ..analysis.reach import reach
+from ..data import build_tokenizer, label_statistics, load_task, task_info
+from ..model.configuration_semfocus import SemFocusConfig
+from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
+from .checkpoints import check_whole, latest_complete_checkpoint
+from .environment import versions
+from .files import read_json, read_json_lines, write_json
+from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, why_stop
+from .rows import TensorRows, already_batched
+from .spec import RunSpec, spread_seed
+from .trainer import SemFocusTrainer
+
+FINISHED = ("reached", "censored", "diverged")
+PROBE_ROWS = (
+    200  # held-out rows on which the dispersion is measured: enough for stable quantiles, small beside an epoch
+)
+
+
+def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+    """Trains what `spec` says into `folder` and returns its result (also in `folder/result.json`).
+
+    A finished run is not repeated; an unfinished one goes on from its last whole checkpoint and ends as it would have
+    without the stop (bit-equal weights on CPU). A finished run whose budget `spec` raises goes on as well.
+
+    Args:
+        spec: what to run.
+        folder: gets `spec.json`, `history.jsonl` (a line an epoch), `result.json`, and `model/` (model and tokenizer).
+        on_epoch: called with each epoch's history entry, on the main process.
+
+    Raises:
+        ValueError: the folder holds a run with other settings, or a damaged file.
+    """
+    folder = Path(folder)
+    state = PartialState()
+    finished = finished_before(spec, folder)
+    state.wait_for_everyone()
+    if finished is not None:
+        return finished
+    if state.is_main_process:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "result.json").unlink(missing_ok=True)
+        write_json(folder / "spec.json", spec.to_dict())
+    state.wait_for_everyone()
+
+    tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
+    with state.main_process_first():  # one process prepares the rows, the others read its cache
+        data = load_task(
+            spec.task,
+            length=spec.length,
+            train_size=spec.train_size,
+            validation_size=spec.validation_size,
+            test_size=spec.test_size,
+            seed=spec.seed,
+            pooling=spec.model.get("pooling", "mean"),
+            **spec.task_options,
+        )
+    rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "validation", "test")}
+    longest = max(split.input_ids.shape[1] for split in rows.values())
+    model = build_model(spec, tokenizer, longest)
+    trainer = _make_trainer(spec, folder, model, rows, on_epoch)
+    history = _train(spec, folder, trainer)
+
+    if spec.training.keep == "best" and (folder / BEST).exists():
+        load_model(model, str(folder / BEST))
+    result = _result(spec, model, rows, history, label_statistics(data["train"], spec.task))
+    if state.is_main_process:
+        model.save_pretrained(folder / "model")
+        tokenizer.save_pretrained(folder / "model")
+        if result["stopped"] != "budget":  # nothing can go on from here, so the optimiser's state is of no use
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        (folder / BEST).unlink(missing_ok=True)
+        write_json(folder / "result.json", result)
+    state.wait_for_everyone()
+    return result
+
+
+def build_model(spec: RunSpec, tokenizer, longest: int) -> torch.nn.Module:
+    """The run's model with its initial weights, which `spec.seed` fixes whatever the mask.
+
+    Args:
+        spec: the run.
+        tokenizer: gives the vocabulary's size and the padding id.
+        longest: tokens of the longest row, the number of positions unless `spec.model` says another.
+    """
+    info = task_info(spec.task)
+    fields = {"max_position_embeddings": longest, **spec.config_fields()}
+    config = SemFocusConfig(
+        **fields,
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        id2label=dict(enumerate(info.labels)),
+        label2id={label: index for index, label in enumerate(info.labels)},
+    )
+    token_task = info.kind == "token_classification"
+    cls = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
+    set_seed(spread_seed(spec.seed))
+    return cls(config)
+
+
+def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
+    """Transformers' arguments for a run. `batch_size` counts all processes' examples, so a run is the same on one or two."""
+    options, processes = spec.training, PartialState().num_processes
+    if options.batch_size % processes:
+        raise ValueError(f"batch_size is {options.batch_size}; allowed: a multiple of the {processes} processes")
+    optimizers = {"sgd": "sgd", "adam": "adamw_torch", "adamw": "adamw_torch"}  # Adam is AdamW without weight decay
+    sgd = f"momentum={options.momentum}" if options.optimizer == "sgd" else None
+    return TrainingArguments(
+        output_dir=str(folder / "checkpoints"),
+        seed=spread_seed(spec.seed),
+        num_train_epochs=options.epochs,
+        per_device_train_batch_size=options.batch_size // processes,
+        optim=optimizers[options.optimizer],
+        optim_args=sgd,
+        learning_rate=options.learning_rate,
+        weight_decay=options.weight_decay,
+        max_grad_norm=options.max_grad_norm,
+        bf16=options.bf16,
+        activation_checkpointing=options.gradient_checkpointing,
+        ddp_find_unused_parameters=False,
+        save_strategy="epoch",
+        save_total_limit=2,  # the one before stays until the new one is whole
+        logging_strategy="no",
+        logging_nan_inf_filter=False,
+        eval_strategy="no",
+        report_to="none",
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        disable_tqdm=True,
+    )
+
+
+def _make_trainer(spec, folder, model, rows, on_epoch) -> SemFocusTrainer:
+    recorder = EpochRecorder(folder, rows["train"], rows["test"], rows["validation"], spec.training, on_epoch)
+    trainer = SemFocusTrainer(
+        model=model,
+        args=training_arguments(spec, folder),
+        train_dataset=rows["train"],
+        data_collator=already_batched,
+        callbacks=[recorder],
+        lr_decay=spec.training.lr_decay,
+    )
+    trainer.remove_callback(PrinterCallback)
+    recorder.trainer = trainer
+    return trainer
+
+
+def _train(spec: RunSpec, folder: Path, trainer: SemFocusTrainer) -> list[dict[str, Any]]:
+    """Trains from the start or from the last whole checkpoint, and returns the history."""
+    checkpoint = latest_complete_checkpoint(folder / "checkpoints")
+    if checkpoint is None:
+        trainer.train()
+        return epoch_entries(trainer.state.log_history)
+    check_whole(checkpoint)
+    history = epoch_entries(read_json(checkpoint / "trainer_state.json")["log_history"])
+    if why_stop(history, spec.training) is None:
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+        return epoch_entries(trainer.state.log_history)
+    # Killed after the last epoch and before the result: nothing is left to train.
+    load_model(trainer.model, str(checkpoint / "model.safetensors"))
+    return history
+
+
+def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
+    """The result of an earlier, finished run in `folder`, or None where there is something to train.
+
+    Raises:
+        ValueError: `folder` holds a run with other settings, or a damaged specification, history, result or checkpoint.
+    """
+    if not (folder / "spec.json").exists():
+        if folder.exists() and any(entry.name in ("history.jsonl", "result.json") for entry in folder.iterdir()):
+            raise ValueError(f"{folder} holds a run without its spec.json; move it away, or choose another folder")
+        return None
+    earlier = RunSpec.from_dict(read_json(folder / "spec.json"))
+    if not spec.same_but_for_budget(earlier):
+        raise ValueError(
+            f"{folder} holds a run with other settings ({difference(earlier, spec)}); choose another folder"
+        )
+    if (folder / "history.jsonl").exists():
+        read_json_lines(folder / "history.jsonl")
+    checkpoint = latest_complete_checkpoint(folder / "checkpoints")
+    if checkpoint is not None:
+        check_whole(checkpoint)
+    if not (folder / "result.json").exists():
+        return None
+    result = read_json(folder / "result.json")
+    if result.get("status") not in FINISHED:
+        return None
+    if result["stopped"] == "budget" and result["epochs_trained"] < spec.training.epochs:
+        return None
+    return result
+
+
+def difference(earlier: RunSpec, later: RunSpec) -> str:
+    """The first setting in which two specifications differ, in words."""
+
+    def flat(values: dict, prefix: str = "") -> dict[str, Any]:
+        found = {}
+        for key, value in values.items():
+            found.update(flat(value, f"{key}.") if isinstance(value, dict) else {prefix + key: value})
+        return found
+
+    old, new = flat(earlier.to_dict()), flat(later.to_dict())
+    for key in [*new, *old]:
+        if key != "training.epochs" and old.get(key) != new.get(key):
+            return f"{key}: {old.get(key)!r} there, {new.get(key)!r} asked"
+    return "none"
+
+
+def _result(spec: RunSpec, model, rows, history: list[dict[str, Any]], labels: dict[str, Any]) -> dict[str, Any]:
+    options = spec.training
+
+    def first(name: str, threshold: float) -> dict[str, Any] | None:
+        return next((entry for entry in history if (entry[name] or 0.0) >= threshold), None)
+
+    learnt, generalised = first("train_accuracy", options.tau), first("heldout_accuracy", options.heldout_tau)
+    stopped = why_stop(history, options)
+    last = history[-1]
+    probe = rows["test"].batch(slice(0, PROBE_ROWS))
+    device = next(model.parameters()).device
+    probe = {name: value.to(device) for name, value in probe.items() if name != "labels"}
+    reached = reach(spec.mask, rows["test"].input_ids.shape[1], model.config.num_hidden_layers)
+    return {
+        "status": "reached" if learnt else "diverged" if stopped == "diverged" else "censored",
+        "stopped": stopped,
+        "error": None,
+        "epochs_trained": last["epoch"],
+        "epochs_to_tau": learnt["epoch"] if learnt else None,
+        "epochs_to_heldout_tau": generalised["epoch"] if generalised else None,
+        "seconds_to_tau": learnt["seconds"] if learnt else None,
+        "seconds": last["seconds"],
+        "train_seconds": last["train_seconds"],
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "data": {
+            "chance": labels["chance"],
+            "majority_accuracy": labels["majority_accuracy"],
+            "label_histogram": labels["histogram"],
+        },
+        "reach": {"left": reached.left, "right": reached.right, "sees_all": reached.sees_all, "text": reached.text},
+        "dispersion": _dispersion(model, probe) if stopped != "diverged" else None,
+        "versions": versions(),
+    }
+
+
+def _dispersion(model, probe: dict[str, torch.Tensor]) -> dict[str, dict[str, float | None]]:
+    measured = probe_dispersion(model, probe)
+    return {part: {name: finite(value) for name, value in values.items()} for part, values in measured.items()}

@@ -1,0 +1,240 @@
+"""What one run is: a serialisable specification, checked when it is made. A run is a pure function of it."""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, get_args, get_origin
+
+import numpy as np
+
+from ..data import task_info
+
+OPTIMIZERS = ("sgd", "adam", "adamw")
+KEEPS = ("last", "best")
+
+
+def spread_seed(seed: int) -> int:
+    """The seed that torch, numpy and the shuffling get for the user's seed 0, 1, 2, …
+
+    Accelerate shuffles epoch e with seed + e, so runs with neighbouring seeds would share batch orders (DESIGN §4). numpy's
+    `SeedSequence` sends neighbours far apart; the result fits the 31 bits that every generator takes.
+
+    >>> abs(spread_seed(0) - spread_seed(1)) > 10_000
+    True
+    """
+    return int(np.random.SeedSequence(seed).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+def _check(condition: bool, name: str, value: Any, allowed: str) -> None:
+    if not condition:
+        raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
+
+
+def _from_mapping(cls: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The values with their keys checked against the fields of `cls`, whole numbers and reals told apart."""
+    known = {entry.name: entry for entry in fields(cls)}
+    checked = {}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"unknown {what} option {key!r}{hint} (known: {', '.join(known)})")
+        checked[key] = _typed(f"{what} option {key}", value, known[key].type)
+    return checked
+
+
+def _typed(name: str, value: Any, annotation: Any) -> Any:
+    """`value` if it has the annotated type; whole numbers pass as reals, and nothing else is converted."""
+    allowed = get_args(annotation) if get_origin(annotation) not in (None, tuple, dict) else (annotation,)
+    plain = tuple(get_origin(entry) or entry for entry in allowed)
+    if isinstance(value, bool) and bool not in plain:
+        pass
+    elif isinstance(value, int) and float in plain and int not in plain:
+        return float(value)
+    elif isinstance(value, plain):
+        return value
+    elif isinstance(value, list) and tuple in plain:
+        return tuple(value)
+    names = " or ".join("none" if entry is type(None) else entry.__name__ for entry in plain)
+    raise ValueError(f"{name} is {value!r}; allowed: {names}")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a run is trained: the same for every mask of a comparison.
+
+    Args:
+        optimizer: "sgd", "adam" or "adamw".
+        learning_rate: the rate of the first epoch; 0.3 is what full attention was seen to learn with (SGD, clipped).
+        lr_decay: the factor applied after each epoch (0.99 in the paper).
+        momentum: of SGD.
+        weight_decay: of "sgd" and "adamw".
+        batch_size: examples a step, over all processes together.
+        max_grad_norm: gradients are clipped to this ℓ2 norm; 0 for no clipping.
+        epochs: the budget. A run that has not reached `tau` by then is censored.
+        tau: training accuracy (whole-sequence accuracy for sequence tasks) that counts as learnt.
+        heldout_tau: the run stops early once training accuracy is ≥ `tau` and held-out accuracy ≥ `heldout_tau`.
+        stop_early: whether to stop then, or to use the whole budget.
+        evaluate_train: evaluate the whole training split at each epoch's end. Off, `tau` cannot be seen and no run stops early.
+        keep: "last", or "best": the weights of the epoch with the best *validation* accuracy are the ones saved.
+        eval_batch_size: examples an evaluation step, on each process.
+        gradient_checkpointing: recompute each layer in the backward pass to save memory.
+        bf16: autocast to bfloat16.
+    """
+
+    optimizer: str = "sgd"
+    learning_rate: float = 0.3
+    lr_decay: float = 0.99
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    batch_size: int = 100
+    max_grad_norm: float = 1.0
+    epochs: int = 100
+    tau: float = 0.95
+    heldout_tau: float = 0.95
+    stop_early: bool = True
+    evaluate_train: bool = True
+    keep: str = "last"
+    eval_batch_size: int = 250
+    gradient_checkpointing: bool = False
+    bf16: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.optimizer in OPTIMIZERS, "optimizer", self.optimizer, ", ".join(OPTIMIZERS))
+        _check(
+            0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "a finite number greater than 0"
+        )
+        _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "0 < lr_decay ≤ 1")
+        _check(0 <= self.momentum < 1, "momentum", self.momentum, "0 ≤ momentum < 1")
+        _check(
+            self.momentum == 0 or self.optimizer == "sgd", "momentum", self.momentum, "0 unless the optimizer is sgd"
+        )
+        _check(0 <= self.weight_decay < math.inf, "weight_decay", self.weight_decay, "a finite number of at least 0")
+        _check(
+            self.weight_decay == 0 or self.optimizer != "adam",
+            "weight_decay",
+            self.weight_decay,
+            "0 for adam (adamw decays weights)",
+        )
+        for name in ("batch_size", "eval_batch_size", "epochs"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _check(
+            0 <= self.max_grad_norm < math.inf, "max_grad_norm", self.max_grad_norm, "a finite number of at least 0"
+        )
+        for name in ("tau", "heldout_tau"):
+            _check(0 < getattr(self, name) <= 1, name, getattr(self, name), "0 < threshold ≤ 1")
+        _check(self.keep in KEEPS, "keep", self.keep, ", ".join(KEEPS))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TrainingOptions":
+        """Makes options from a mapping; unknown keys and wrong types raise `ValueError`."""
+        return cls(**_from_mapping(cls, values, "training"))
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: a task's data, a mask, a model and how it is trained. Equal specifications give equal results.
+
+    Args:
+        task: a name of `hf_semfocus.data.list_tasks()`.
+        mask: a mask specification such as "topk:5".
+        seed: 0, 1, 2, … Fixes the data, the initial weights and the batch order; runs that differ only in the mask are paired.
+        length: of the inputs; None for the task's default, (low, high) for a range.
+        train_size, validation_size, test_size: examples a split.
+        task_options: further options of the task's builder.
+        model: fields of `SemFocusConfig` other than the mask, the vocabulary and the labels.
+        training: see `TrainingOptions`.
+
+    Example:
+        >>> RunSpec(task="even_pairs", mask="topk:5", length=20, model={"num_hidden_layers": 3}).name
+        'even_pairs/topk-5/seed-0'
+    """
+
+    task: str
+    mask: str = "topk:5"
+    seed: int = 0
+    length: int | tuple | None = None
+    train_size: int = 5000
+    validation_size: int = 1000
+    test_size: int = 2000
+    task_options: dict = field(default_factory=dict)
+    model: dict = field(default_factory=dict)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+
+    def __post_init__(self) -> None:
+        from ..model.mask_strategies import parse_mask
+
+        info = task_info(self.task)
+        object.__setattr__(self, "mask", str(parse_mask(self.mask)))
+        _check(0 <= self.seed < 2**31, "seed", self.seed, "0 … 2147483647")
+        for name in ("train_size", "validation_size", "test_size"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        reserved = {"mask", "layer_masks", "vocab_size", "id2label", "label2id", "num_labels", "auto_map"} & set(
+            self.model
+        )
+        if reserved:
+            raise ValueError(
+                f"model option {sorted(reserved)[0]!r} is set by the run itself (mask, task and tokenizer)"
+            )
+        if self.length is None:
+            object.__setattr__(self, "length", info.default_length)
+        if isinstance(self.length, list):
+            object.__setattr__(self, "length", tuple(self.length))
+        self.config_fields()
+
+    def config_fields(self) -> dict[str, Any]:
+        """The model's fields, checked by making a configuration from them."""
+        from ..model.configuration_semfocus import SemFocusConfig
+
+        known = {entry.name for entry in fields(SemFocusConfig)}
+        for key in self.model:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                raise ValueError(f"unknown model option {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        values = {"mask": self.mask, **self.model}
+        try:
+            SemFocusConfig(**values)
+        except ValueError:
+            raise
+        except Exception as error:  # huggingface_hub's strict dataclasses raise types of their own
+            raise ValueError(" ".join(str(error).split())) from error
+        return values
+
+    @property
+    def name(self) -> str:
+        """Where the run lives below `runs/`: task/mask/seed, safe as a path."""
+        return f"{self.task}/{mask_slug(self.mask)}/seed-{self.seed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; `from_dict` gives an equal specification back."""
+        values = asdict(self)
+        if isinstance(self.length, tuple):
+            values["length"] = list(self.length)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
+        """Makes a specification from a mapping; unknown keys and wrong types raise `ValueError`."""
+        values = dict(values)
+        training = values.pop("training", {})
+        if not isinstance(training, TrainingOptions):
+            training = TrainingOptions.from_dict(training)
+        return cls(**_from_mapping(cls, values, "run"), training=training)
+
+    def with_epochs(self, epochs: int) -> "RunSpec":
+        """The same run with another budget."""
+        return replace(self, training=replace(self.training, epochs=epochs))
+
+    def same_but_for_budget(self, other: "RunSpec") -> bool:
+        """Whether the two differ in nothing but the number of epochs, so that one continues the other."""
+        return self.with_epochs(1) == other.with_epochs(1)
+
+
+def mask_slug(mask: str) -> str:
+    """A mask specification as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
+
+    >>> mask_slug("random:5;seed=0+sink:1")
+    'random-5-seed-0_sink-1'
+    """
+    return mask.translate(str.maketrans({":": "-", ";": "-", "=": "-", "+": "_"}))
