@@ -1,0 +1,9 @@
+"""The theory's quantities (DESIGN §2), one file each: pure functions on tensors, and what collects the tensors."""
+
+from .aggregate import aggregate
+from .dispersion import dispersion
+from .reach import Reach, reach
+from .separation import separation
+from .stability import improvement, log_stability
+
+__all__ = ["Reach", "aggregate", "dispersion", "improvement", "log_stability", "reach", "separation"]

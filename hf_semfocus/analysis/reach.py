@@ -1,0 +1,86 @@
+"""Reach: how far information can travel through the layers under a mask, so that "no benefit" is not taken for
+"cannot see"."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the outputs of the last layer can depend on.
+
+    Args:
+        left, right: the farthest that any query can see to each side, in positions.
+        sees_all: whether every query can see every position.
+        text: in words: "all", "±6 of 20 positions", "own block of 5", "3 to 8 of 20 positions".
+    """
+
+    left: int
+    right: int
+    sees_all: bool
+    text: str
+
+
+def reach(mask: str | MaskStrategy | Sequence[str | MaskStrategy], length: int, layers: int) -> Reach:
+    """How far information can travel through `layers` attention layers under `mask` in a text of `length` positions.
+
+    Found by multiplying the boolean patterns of the layers, each with the identity (the residual connection) added.
+    Parts that choose keys by their scores can choose any key, so they count as able to reach all. Pooling comes
+    after the last layer and is not counted: with mean pooling a classifier still averages over all positions, each
+    of which has seen this much.
+
+    Args:
+        mask: a specification such as "banded:5", a strategy, or one of these for each layer.
+        length: number of positions, ≥ 1, no padding.
+        layers: number of attention layers, ≥ 1.
+
+    Raises:
+        ValueError: for an unknown mask, or numbers out of range.
+
+    Example:
+        >>> reach("banded:5", length=40, layers=5).text
+        '±10 of 40 positions'
+    """
+    if length < 1 or layers < 1:
+        raise ValueError(f"length is {length} and layers {layers}; allowed: at least 1 each")
+    if isinstance(mask, str | MaskStrategy):
+        mask = [mask] * layers
+    if len(mask) != layers:
+        raise ValueError(f"{len(mask)} masks for {layers} layers; allowed: one mask, or one a layer")
+    seen_LL = torch.eye(length, dtype=torch.bool)
+    for spec in mask:
+        step_LL = _pattern(parse_mask(spec), length) | torch.eye(length, dtype=torch.bool)
+        # float32 counts paths exactly enough: a sum of ones is 0 only if every term is.
+        seen_LL = (step_LL.float() @ seen_LL.float()) > 0
+    return _described(seen_LL)
+
+
+def _pattern(mask: MaskStrategy, length: int) -> torch.Tensor:
+    """The keys that each query may keep, whatever the scores: bool (L, L)."""
+    pattern_LL = torch.zeros((length, length), dtype=torch.bool)
+    for part in mask_parts(mask):
+        pattern_LL |= torch.ones_like(pattern_LL) if part.input_dependent else part.on_positions(length)
+    return pattern_LL
+
+
+def _described(seen_LL: torch.Tensor) -> Reach:
+    length = len(seen_LL)
+    position = torch.arange(length)
+    offset_LL = position[None, :] - position[:, None]
+    seen_offsets = offset_LL[seen_LL]
+    left, right = -int(seen_offsets.min()), int(seen_offsets.max())
+    block = int(seen_LL[0].sum())
+    counts = seen_LL.sum(-1)
+    if bool(seen_LL.all()):
+        text = "all"
+    elif torch.equal(seen_LL, (offset_LL >= -left) & (offset_LL <= right)):
+        text = f"±{left} of {length} positions" if left == right else f"−{left} to +{right} of {length} positions"
+    elif torch.equal(seen_LL, position[:, None] // block == position[None, :] // block):
+        text = f"own block of {block}"
+    else:
+        text = f"{int(counts.min())} to {int(counts.max())} of {length} positions"
+    return Reach(left, right, bool(seen_LL.all()), text)

@@ -1,0 +1,72 @@
+"""Softmax stability constants ξ, in logs so that they never overflow (DESIGN §2; arXiv 2506.14095).
+
+A small ξ means that a change of the scores changes the attention weights little. For scores of dispersion ≤ δ on n
+keys, ‖softmax(z) − softmax(z')‖₁ ≤ 2 min(e^δ/n, ¼) ‖z − z'‖₁.
+"""
+
+import torch
+
+from .dispersion import checked, dispersion
+from .separation import separation
+
+
+def log_stability(
+    dispersion: torch.Tensor, kept: torch.Tensor | int, separation: torch.Tensor | None = None
+) -> torch.Tensor:
+    """log ξ = δ − log k, plus log(1 + 1/Δ) for masks that choose keys by their scores.
+
+    Full attention: `log_stability(δ_s, n)`. Input-agnostic: `log_stability(δ, k)`. Heavy hitters:
+        `log_stability(δ_h, k, Δ_h)`.
+
+    Args:
+        dispersion: δ, any shape; NaN stays NaN.
+        kept: number of kept keys k, an integer or a tensor that broadcasts to `dispersion`.
+        separation: Δ, of the same shape, or None for no penalty. 0 gives +∞, a negative value NaN (the bound does not
+            hold), NaN (nothing was left out, so nothing can be swapped) no penalty.
+
+    Returns:
+        A tensor of the shape of `dispersion`.
+
+    Example:
+        >>> round(log_stability(torch.tensor(2.0), 4, torch.tensor(1.0)).item(), 4)   # 2 − log 4 + log 2
+        1.3069
+    """
+    count = torch.as_tensor(kept, device=dispersion.device).to(dispersion.dtype)
+    value = dispersion - count.log()
+    if separation is None:
+        return value
+    # log(1 + 1/Δ) without 1/Δ, which overflows for tiny Δ; log of a negative Δ is NaN, as it should be.
+    penalty = separation.log1p() - separation.log()
+    return value + torch.where(separation.isnan(), torch.zeros_like(penalty), penalty)
+
+
+def improvement(
+    scores: torch.Tensor, keep: torch.Tensor, valid: torch.Tensor | None = None, input_dependent: bool = True
+) -> torch.Tensor:
+    """log ξ_s − log ξ per query: positive where the mask is more stable than full attention on the same scores.
+
+    The paper's improvement condition is ξ_h < ξ_s (its Corollary 1 compares the λ built on them), so
+    `(improvement(…) > 0)` over the queries that are not NaN is the share that meets it.
+
+    Args:
+        scores: (B, H, Q, K) scaled scores D.
+        keep: bool, broadcastable to `scores`: kept keys. Those that are not valid do not count.
+        valid: bool, broadcastable to `scores`. None: every key.
+        input_dependent: whether the mask chose its keys by the scores (and so pays log(1 + 1/Δ)).
+
+    Returns:
+        (B, H, Q). −∞ with Δ = 0, NaN for a query without kept keys or with Δ < 0.
+
+    Example:
+        >>> scores = torch.tensor([[[[3.0, 0.0, 0.0, -1.0]]]])
+        >>> keep = torch.tensor([[[[True, False, False, False]]]])
+        >>> round(improvement(scores, keep).item(), 4)   # (4 − log 4) − (0 − log 1 + log(1 + 1/3))
+        2.326
+    """
+    if valid is None:
+        valid = torch.ones((), dtype=torch.bool, device=scores.device)
+    scores, keep, valid = checked(scores, keep, valid)
+    keep = keep & valid
+    full = log_stability(dispersion(scores, valid), valid.sum(-1))
+    gap = separation(scores, keep, valid) if input_dependent else None
+    return full - log_stability(dispersion(scores, keep), keep.sum(-1), gap)

@@ -1,0 +1,158 @@
+"""A run directory's files, read back: what was asked, and what each run left. A damaged file raises and is named."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from .files import read_json, read_json_lines
+from .statistics import Convergence, epochs_to
+
+STATUSES = ("reached", "censored", "diverged", "failed")
+QUANTITIES = {"train": ("train_accuracy", "tau"), "heldout": ("heldout_accuracy", "heldout_tau")}
+REPAIR = "restore it, or move the run's folder away and run `semfocus compare` again to redo that run"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as its folder tells it; `spec` holds at least task, mask, seed. No folder: asked for, never started."""
+
+    spec: Mapping[str, Any]
+    folder: Path | None
+    history: Sequence[Mapping[str, Any]]
+    result: Mapping[str, Any] | None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Task, mask and seed, which name a run within an experiment."""
+        return self.spec["task"], self.spec["mask"], self.spec["seed"]
+
+    @property
+    def status(self) -> str:
+        """`reached`, `censored`, `diverged`, `failed`, or `unfinished` (no result.json)."""
+        return self.result["status"] if self.result else "unfinished"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss became NaN or infinite, even if the run had met its training threshold before."""
+        return bool(self.result) and "diverged" in (self.status, (self.result or {}).get("stopped"))
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run says something about convergence: a failed run does not, nor one without an epoch."""
+        return self.status != "failed" and (bool(self.history) or self.status != "unfinished")
+
+    def convergence(self, quantity: str) -> Convergence:
+        """Epochs to τ ("train") or to held-out τ ("heldout"), or the epochs trained without."""
+        name, threshold = QUANTITIES[quantity]
+        training = self.spec["training"]
+        epochs = epochs_to(self.history, name, training[threshold])
+        return Convergence(
+            epochs=len(self.history) if epochs is None else epochs,
+            reached=epochs is not None,
+            budget=training["epochs"],
+            diverged=self.diverged,
+            finished=self.result is not None,
+        )
+
+    def seconds_to(self, quantity: str) -> float | None:
+        """Seconds of training (without evaluation) until the threshold was met; None if it was not."""
+        reached = self.convergence(quantity)
+        return self.history[reached.epochs - 1]["train_seconds"] if reached.reached else None
+
+    def values(self, name: str) -> list[float]:
+        """A quantity over the epochs, without those at which it is missing."""
+        return [row[name] for row in self.history if row.get(name) is not None]
+
+
+def read_experiment(run_dir: Path) -> dict[str, Any]:
+    """What was asked: `experiment.json`, with at least tasks, masks and seeds."""
+    path = run_dir / "experiment.json"
+    if not path.is_file():
+        raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
+    experiment = read_json(path)
+    for name in ("tasks", "masks", "seeds"):
+        if not isinstance(experiment, dict) or name not in experiment:
+            raise ValueError(
+                f"{path} is damaged: it has no {name!r}; restore it from a copy, or run the comparison again"
+            )
+    return experiment
+
+
+def read_runs(run_dir: Path, experiment: Mapping[str, Any]) -> list[Run]:
+    """Every run with a folder, and every one that was asked for and has none."""
+    runs: dict[tuple[str, str, int], Run] = {}
+    for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
+        run = _read_run(folder)
+        if run is None:
+            continue
+        if run.key in runs:
+            raise ValueError(f"{folder} and {runs[run.key].folder} hold the same run {run.key}; move one of them away")
+        runs[run.key] = run
+    for key in product(experiment["tasks"], experiment["masks"], experiment["seeds"]):
+        if key not in runs:
+            runs[key] = Run(dict(zip(("task", "mask", "seed"), key, strict=True)), None, [], None)
+    return list(runs.values())
+
+
+def _read_run(folder: Path) -> Run | None:
+    """The run in `folder`; None where nothing was begun."""
+    spec_path, history_path, result_path = (folder / n for n in ("spec.json", "history.jsonl", "result.json"))
+    if not spec_path.is_file():
+        for path in (history_path, result_path):
+            if path.exists():
+                raise ValueError(f"{spec_path} is missing beside {path.name}; {REPAIR}")
+        return None
+    spec = read_json(spec_path)
+    _require(spec_path, spec, ("task", "mask", "seed", "training"))
+    _require(spec_path, spec["training"], ("epochs", "tau", "heldout_tau"))
+    history = read_json_lines(history_path) if history_path.exists() else []
+    _check_history(history_path, history)
+    result = read_json(result_path) if result_path.exists() else None
+    run = Run(spec, folder, history, result)
+    if result is not None:
+        _check_result(result_path, run)
+    return run
+
+
+def _require(path: Path, values: Any, names: Sequence[str]) -> None:
+    missing = [name for name in names if not isinstance(values, dict) or name not in values]
+    if missing:
+        raise ValueError(f"{path} is damaged: it has no {missing[0]!r}; {REPAIR}")
+
+
+def _check_history(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    for number, row in enumerate(history, start=1):
+        _require(path, row, ("epoch", "train_accuracy", "heldout_accuracy", "train_seconds", "seconds"))
+        if row["epoch"] != number:
+            raise ValueError(f"{path} is damaged: line {number} is epoch {row['epoch']!r}; {REPAIR}")
+        for name in ("train_accuracy", "heldout_accuracy", "train_seconds", "seconds"):
+            value, top = row[name], 1 if name.endswith("accuracy") else math.inf
+            if value is None and name.endswith("accuracy"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= top:
+                raise ValueError(f"{path} is damaged: line {number} has {name} {value!r}; {REPAIR}")
+
+
+def _check_result(path: Path, run: Run) -> None:
+    """The result must tell the same story as the history, or one of the two files is not what the run wrote."""
+    result: Mapping[str, Any] = run.result or {}
+    _require(path, result, ("status",))
+    if result["status"] not in STATUSES:
+        raise ValueError(
+            f"{path} is damaged: status is {result['status']!r}, allowed: {', '.join(STATUSES)}; {REPAIR}"
+        )
+    if result["status"] == "failed":
+        return
+    _require(path, result, ("epochs_trained", "epochs_to_tau", "epochs_to_heldout_tau"))
+    told: dict[str, int | None] = {"epochs_trained": len(run.history)}
+    for quantity, (_, threshold) in QUANTITIES.items():
+        convergence = run.convergence(quantity)
+        told[f"epochs_to_{threshold}"] = convergence.epochs if convergence.reached else None
+    for name, value in told.items():
+        if result[name] != value:
+            raise ValueError(
+                f"{path} is damaged: {name} is {result[name]!r}, and history.jsonl beside it says {value!r}; {REPAIR}"
+            )
