@@ -1,0 +1,45 @@
+"""Semantic focus for Transformers: sparse self-attention, studied for how fast and how well a model learns.
+
+Importing this registers the SemFocus classes with Transformers' Auto classes, and does nothing else.
+"""
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from hf_semfocus.model.mask_strategies import (
+    MaskContext,
+    MaskStrategy,
+    list_mask_strategies,
+    parameter,
+    parse_mask,
+    register_mask_strategy,
+)
+from hf_semfocus.model.modeling_semfocus import (
+    SemFocusConfig,
+    SemFocusForSequenceClassification,
+    SemFocusForTokenClassification,
+    SemFocusModel,
+)
+
+# `exist_ok`: the package may be reloaded, or imported after a checkpoint brought a copy of these classes.
+AutoConfig.register(SemFocusConfig.model_type, SemFocusConfig, exist_ok=True)
+AutoModel.register(SemFocusConfig, SemFocusModel, exist_ok=True)
+AutoModelForSequenceClassification.register(SemFocusConfig, SemFocusForSequenceClassification, exist_ok=True)
+AutoModelForTokenClassification.register(SemFocusConfig, SemFocusForTokenClassification, exist_ok=True)
+
+__all__ = [
+    "MaskContext",
+    "MaskStrategy",
+    "SemFocusConfig",
+    "SemFocusForSequenceClassification",
+    "SemFocusForTokenClassification",
+    "SemFocusModel",
+    "list_mask_strategies",
+    "parameter",
+    "parse_mask",
+    "register_mask_strategy",
+]

@@ -1,0 +1,1 @@
+"""The model, its masks and its attention: everything that ships inside a checkpoint."""

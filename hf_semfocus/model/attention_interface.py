@@ -1,0 +1,175 @@
+"""Attention functions with the signature that Transformers gives to every attention implementation.
+
+``"semfocus"`` is the path that models train with, ``"eager"`` the reference. Both read the mask strategy from the
+module that calls them, honour boolean and additive masks, and apply every finite bias.
+"""
+
+import math
+from typing import Any
+
+import torch
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .attention_masked import masked_attention
+from .attention_reference import reference_attention
+from .mask_base import MaskStrategy
+
+IMPLEMENTATION = "semfocus"
+
+# Transformers writes "forbidden" as the lowest finite number of whatever dtype the mask was made in; the smallest of
+# these in size is fp16's. Softmax gives such a key no weight anyway, but a selection must not count it as a candidate.
+FORBIDDEN = -65504.0
+
+
+def split_attention_mask(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """A four-dimensional mask as (valid keys, finite bias).
+
+    Args:
+        attention_mask: None, bool (True: may attend), or additive floating point ``(B, H or 1, Q or 1, K)``.
+
+    Returns:
+        `valid`, bool or None, and `bias`, the finite part of an additive mask with 0 where a key is forbidden, or None.
+
+    Example:
+        >>> valid, bias = split_attention_mask(torch.tensor([[[[0.0, -1.5, float("-inf")]]]]))
+        >>> valid.tolist(), bias.tolist()
+        ([[[[True, True, False]]]], [[[[0.0, -1.5, 0.0]]]])
+    """
+    if attention_mask is None or attention_mask.dtype == torch.bool:
+        return attention_mask, None
+    forbidden = attention_mask <= FORBIDDEN
+    return ~forbidden, attention_mask.masked_fill(forbidden, 0.0)
+
+
+def expand_attention_mask(attention_mask: torch.Tensor | None, batch: int, length: int) -> torch.Tensor | None:
+    """The mask that a user passed to a model, as four dimensions for :func:`split_attention_mask`.
+
+    Args:
+        attention_mask: None; ``(B, L)`` integer or bool, non-zero for real tokens; ``(B, L)`` floating point, either
+            the same 1/0 (some entry is positive) or additive (none is); or ``(B or 1, H or 1, L, L)`` bool, integer or
+            additive floating point.
+        batch, length: B and L.
+
+    Returns:
+        None, bool, or additive floating point with four dimensions.
+
+    Raises:
+        ValueError: for any other shape.
+    """
+    if attention_mask is None:
+        return None
+    shape = tuple(attention_mask.shape)
+    if not attention_mask.dtype.is_floating_point:
+        attention_mask = attention_mask != 0
+    if len(shape) == 2 and shape == (batch, length):
+        if attention_mask.dtype.is_floating_point:
+            # Chosen without a branch on data, so that the model still compiles to one graph.
+            ones_and_zeros = torch.where(attention_mask > 0, 0.0, -math.inf)
+            attention_mask = torch.where((attention_mask > 0).any(), ones_and_zeros, attention_mask)
+        return attention_mask[:, None, None, :]
+    if len(shape) == 4 and shape[0] in (1, batch) and shape[2] in (1, length) and shape[3] == length:
+        return attention_mask
+    raise ValueError(
+        f"attention_mask must have shape ({batch}, {length}) or ({batch}, heads or 1, {length}, {length}), got {shape}"
+    )
+
+
+def _strategy_of(module: torch.nn.Module) -> MaskStrategy:
+    mask = getattr(module, "mask_strategy", None)
+    if not isinstance(mask, MaskStrategy):
+        raise ValueError(
+            f"attention implementation {IMPLEMENTATION!r} takes its mask from the attention module, and "
+            f"{type(module).__name__} has no mask_strategy"
+        )
+    return mask
+
+
+def _refuse(arguments: dict[str, Any]) -> None:
+    """Raise for arguments that change attention and are not implemented: they are never ignored."""
+    for name in ("softcap", "s_aux", "position_bias", "sliding_window"):
+        if arguments.get(name) is not None:
+            raise ValueError(f"attention implementation {IMPLEMENTATION!r} does not support {name}")
+    if arguments.get("is_causal"):
+        raise ValueError(f"attention implementation {IMPLEMENTATION!r} needs causality in its mask, not as is_causal")
+
+
+def semfocus_attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    query_positions: torch.Tensor | None = None,
+    key_positions: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None,
+    output_attentions: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Attention of `module`, by the path that models train with.
+
+    Args:
+        module: has the strategy as ``module.mask_strategy``.
+        query, key, value: ``(B, H, Q, T)``, ``(B, G, K, T)``, ``(B, G, K, T_v)``.
+        attention_mask: None, bool or additive, broadcastable to ``(B, H, Q, K)``.
+        keep: see :func:`masked_attention`.
+        output_attentions: also return the weights ``(B, H, Q, K)``, before dropout. The output does not change.
+
+    Returns:
+        ``(B, Q, H, T_v)``, and the weights or None.
+    """
+    _refuse(kwargs)
+    mask = _strategy_of(module)
+    valid, bias = split_attention_mask(attention_mask)
+    if bias is not None:
+        # Rare (relative position biases, soft masks), and it may need a gradient: the reference has one.
+        output, weights = reference_attention(
+            query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
+            bias=bias, return_weights=True,
+        )  # fmt: skip
+    else:
+        output, weights = masked_attention(
+            query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
+            keep=keep, return_weights=output_attentions,
+        )  # fmt: skip
+    weights = weights.to(query.dtype) if output_attentions else None
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def eager_attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    query_positions: torch.Tensor | None = None,
+    key_positions: torch.Tensor | None = None,
+    output_attentions: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """As :func:`semfocus_attention_forward`, by the reference: weights are in the graph, gradients of gradients work."""
+    _refuse(kwargs)
+    valid, bias = split_attention_mask(attention_mask)
+    output, weights = reference_attention(
+        query, key, value, _strategy_of(module), valid, scaling, dropout, query_positions, key_positions,
+        bias=bias, return_weights=True,
+    )  # fmt: skip
+    return output.transpose(1, 2).contiguous(), weights.to(query.dtype) if output_attentions else None
+
+
+def semfocus_mask(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """The mask for ``"semfocus"``: always a bool tensor ``(B, 1, Q, K)``, never None.
+
+    Transformers lets a mask builder answer None for "nothing to mask", and then trusts the attention function to be
+    causal by itself where it must be. Ours is told everything by its mask.
+    """
+    kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+    return sdpa_mask(*args, **kwargs)
+
+
+ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, semfocus_attention_forward)
+ALL_MASK_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, semfocus_mask)

@@ -1,0 +1,270 @@
+"""The parts of a SemFocus encoder: embeddings, attention, MLP, block (DESIGN section 2).
+
+Shapes: B batch, L length, d hidden size, H heads, T head dim (d / H for multihead, d for bilinear).
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .attention_interface import IMPLEMENTATION, eager_attention_forward, semfocus_attention_forward
+from .attention_reference import compute_dtype, without_autocast
+from .configuration_semfocus import SemFocusConfig
+
+
+class ScoreLinear(nn.Linear):
+    """A linear layer whose output makes attention scores; `attention_gain` scales its initial weights."""
+
+
+class LearnedPositions(nn.Embedding):
+    """A trained vector per position."""
+
+    def __init__(self, config: SemFocusConfig) -> None:
+        super().__init__(config.max_position_embeddings, config.hidden_size)
+
+    def forward(self, positions_BL: torch.Tensor | None, length: int) -> torch.Tensor:
+        """``(B or 1, L, d)``; positions None means 0, 1, …"""
+        return self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
+
+
+class SinusoidalPositions(nn.Module):
+    """Fixed sines and cosines of geometric wavelengths, times ``position_std``.
+
+    Source: Vaswani et al. 2017, section 3.5; even columns are sines, odd ones cosines.
+    """
+
+    table: torch.Tensor
+
+    def __init__(self, config: SemFocusConfig) -> None:
+        super().__init__()
+        self.config = config
+        # Not saved. Loading leaves such buffers uninitialised, so `_init_weights` fills it again.
+        self.register_buffer("table", self.compute_table(), persistent=False)
+
+    def compute_table(self) -> torch.Tensor:
+        """``(max_position_embeddings, d)`` in fp32."""
+        d = self.config.hidden_size
+        rates = torch.exp(torch.arange(0, d, 2, dtype=torch.float32) * (-math.log(10000.0) / d))
+        angles = torch.arange(self.config.max_position_embeddings, dtype=torch.float32)[:, None] * rates
+        table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :d]
+        return table * position_std(self.config)
+
+    def forward(self, positions_BL: torch.Tensor | None, length: int) -> torch.Tensor:
+        """``(B or 1, L, d)``; positions None means 0, 1, …"""
+        return self.table[None, :length] if positions_BL is None else self.table[positions_BL]
+
+
+def position_std(config: SemFocusConfig) -> float:
+    """Scale of the position embeddings."""
+    return config.embedding_std if config.position_std is None else config.position_std
+
+
+class SemFocusEmbeddings(nn.Module):
+    """Token plus position embeddings."""
+
+    def __init__(self, config: SemFocusConfig) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        kinds = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions}
+        kind = kinds.get(config.position_embedding_type)
+        self.positions = None if kind is None else kind(config)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def forward(self, embedded_BLd: torch.Tensor, positions_BL: torch.Tensor | None) -> torch.Tensor:
+        """Add positions to token embeddings.
+
+        Args:
+            embedded_BLd: token embeddings.
+            positions_BL: positions from the first valid token, negative in padding before it; None: 0, 1, …
+        """
+        if self.positions is not None:
+            if positions_BL is not None:
+                positions_BL = positions_BL.clamp(min=0)
+            embedded_BLd = embedded_BLd + self.positions(positions_BL, embedded_BLd.shape[1])
+        return self.dropout(embedded_BLd)
+
+
+class SemFocusAttention(nn.Module):
+    """Self-attention under a mask strategy, in the multihead or the bilinear form.
+
+    Attributes:
+        mask_strategy: the :class:`MaskStrategy` of this layer.
+        scale: factor on the scores.
+    """
+
+    is_causal = False
+
+    def __init__(self, config: SemFocusConfig, layer_index: int) -> None:
+        super().__init__()
+        self.config = config
+        self.mask_strategy = config.mask_of_layer(layer_index)
+        self.heads, d = config.num_attention_heads, config.hidden_size
+        self.bilinear = config.attention_form == "bilinear"
+        self.head_dim = d if self.bilinear else d // self.heads
+        self.attention_dropout = config.attention_dropout
+        if config.attention_scale is not None:
+            self.scale = float(config.attention_scale)
+        else:
+            self.scale = 1.0 if self.bilinear else self.head_dim**-0.5
+        if self.bilinear:
+            # Row h·d + j of `score` is column j of the paper's W for head h, so score(x) = x W; `value` likewise.
+            self.score = ScoreLinear(d, self.heads * d, bias=False)
+            self.value = nn.Linear(d, self.heads * d, bias=False)
+        else:
+            bias = config.attention_bias is not False
+            self.query = ScoreLinear(d, d, bias=bias)
+            self.key = ScoreLinear(d, d, bias=bias)
+            self.value = nn.Linear(d, d, bias=bias)
+            self.output = nn.Linear(d, d, bias=bias)
+
+    def _split(self, tensor_BLx: torch.Tensor) -> torch.Tensor:
+        """``(B, L, H·T)`` → ``(B, H, L, T)``."""
+        return tensor_BLx.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
+
+    def query_key(self, hidden_BLd: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and keys ``(B, H, L, T)``. In the bilinear form these are X W and X itself."""
+        if self.bilinear:
+            return self._split(self.score(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
+        return self._split(self.query(hidden_BLd)), self._split(self.key(hidden_BLd))
+
+    def scores(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The scaled scores D, before masks and biases.
+
+        Args:
+            hidden_states: ``(B, L, d)``, what this layer's forward is given.
+
+        Returns:
+            ``(B, H, L, L)`` in fp32 (fp64 for fp64 inputs); rows are queries.
+        """
+        query, key = self.query_key(hidden_states)
+        with without_autocast(query):
+            precise = compute_dtype(query.dtype)
+            return torch.matmul(query.to(precise), key.to(precise).transpose(-1, -2)) * self.scale
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+        keep: torch.Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend.
+
+        Args:
+            hidden_states: ``(B, L, d)``.
+            attention_mask: None, bool or additive, broadcastable to ``(B, H, L, L)``.
+            positions: int ``(B, L)`` from the first valid token; None: 0, 1, …
+            keep: what the mask keeps, where the encoder knows it already; bool, broadcastable to ``(B, H, L, L)``.
+            output_attentions: also return the weights ``(B, H, L, L)``.
+        """
+        query, key = self.query_key(hidden_states)
+        value = self._split(self.value(hidden_states))
+        # Not looked up in the registry of Transformers: another copy of this code (a checkpoint's) may own the name.
+        eager = self.config._attn_implementation == "eager"
+        attend = eager_attention_forward if eager else semfocus_attention_forward
+        attended_BLHT, weights = attend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.attention_dropout if self.training else 0.0,
+            scaling=self.scale,
+            query_positions=positions,
+            key_positions=positions,
+            keep=keep,
+            output_attentions=output_attentions,
+        )
+        if self.bilinear:
+            return attended_BLHT.sum(dim=2), weights
+        return self.output(attended_BLHT.flatten(2)), weights
+
+
+class SemFocusMLP(nn.Module):
+    """σ(X P) R."""
+
+    def __init__(self, config: SemFocusConfig) -> None:
+        super().__init__()
+        bias = config.attention_form == "multihead" if config.mlp_bias is None else config.mlp_bias
+        self.expand = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
+        self.activation = ACT2FN[config.hidden_act]
+        self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=bias)
+
+    def forward(self, hidden_BLd: torch.Tensor) -> torch.Tensor:
+        """``(B, L, d)`` → ``(B, L, d)``."""
+        return self.contract(self.activation(self.expand(hidden_BLd)))
+
+
+class SemFocusLayer(GradientCheckpointingLayer):
+    """One block. Post-norm (the paper): X̃ = LN(X + attention(X)), LN(X̃ + MLP(X̃)); pre-norm: the norms come first."""
+
+    def __init__(self, config: SemFocusConfig, layer_index: int) -> None:
+        super().__init__()
+        self.post_norm = config.norm_position == "post"
+        self.attention = SemFocusAttention(config, layer_index)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mlp = SemFocusMLP(config)
+        self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+    def forward(self, hidden_states: torch.Tensor, **attention_arguments: Any) -> torch.Tensor:
+        """``(B, L, d)`` → ``(B, L, d)``; the other arguments are those of :class:`SemFocusAttention`."""
+        if self.post_norm:
+            attended, _ = self.attention(hidden_states, **attention_arguments)
+            hidden_states = self.attention_norm(hidden_states + self.dropout(attended))
+            return self.mlp_norm(hidden_states + self.dropout(self.mlp(hidden_states)))
+        attended, _ = self.attention(self.attention_norm(hidden_states), **attention_arguments)
+        hidden_states = hidden_states + self.dropout(attended)
+        return hidden_states + self.dropout(self.mlp(self.mlp_norm(hidden_states)))
+
+
+class SemFocusEncoder(nn.Module):
+    """The stack of blocks; with pre-norm a last norm follows."""
+
+    def __init__(self, config: SemFocusConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(SemFocusLayer(config, index) for index in range(config.num_hidden_layers))
+        pre_norm = config.norm_position == "pre"
+        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+        output_attentions: bool = False,
+    ) -> torch.Tensor:
+        """``(B, L, d)`` → ``(B, L, d)``; arguments as in :class:`SemFocusAttention`."""
+        shared = {}
+        if self.config._attn_implementation == IMPLEMENTATION:
+            shared = self._shared_keeps(hidden_states, attention_mask, positions)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                attention_mask=attention_mask,
+                positions=positions,
+                keep=shared.get(str(layer.attention.mask_strategy)),
+                output_attentions=output_attentions,
+            )
+        return self.final_norm(hidden_states)
+
+    def _shared_keeps(
+        self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None, positions: torch.Tensor | None
+    ) -> dict[str, torch.Tensor]:
+        """What each mask that is fixed by positions keeps: the same in all layers, so it is computed once."""
+        if attention_mask is not None and attention_mask.dtype != torch.bool:
+            return {}
+        masks = {str(layer.attention.mask_strategy): layer.attention.mask_strategy for layer in self.layers}
+        batch, length = hidden_BLd.shape[:2]
+        scores = hidden_BLd.new_zeros(()).expand(batch, 1, length, length)
+        return {
+            name: mask.kept(scores, attention_mask, query_positions=positions, key_positions=positions)
+            for name, mask in masks.items()
+            if not mask.input_dependent
+        }

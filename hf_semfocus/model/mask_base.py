@@ -1,0 +1,315 @@
+"""The base class of every mask strategy: what a strategy is, what it is given, and how its parameters are declared.
+
+A strategy decides, for every query, which keys it keeps. It is a small frozen dataclass: its parameters are its
+fields, and it has one method to write, :meth:`MaskStrategy.pattern` (fixed by positions) or
+:meth:`MaskStrategy.keep` (looks at the scores, or at validity).
+
+Shapes: B batch, H heads, Q queries, K keys. Rows are queries.
+"""
+
+import dataclasses
+import math
+import re
+from typing import Any, ClassVar, dataclass_transform, get_type_hints
+
+import torch
+
+
+def parameter(
+    default: Any = dataclasses.MISSING,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    odd: bool = False,
+    choices: tuple[Any, ...] | None = None,
+) -> Any:
+    """Declare a parameter of a mask strategy, with the values that it may take.
+
+    The parameter's annotation gives its type: ``int``, ``float`` or ``str``. The first parameter of a strategy is the
+    one written after the colon (``topk:5``), the others are written by name (``random:5;seed=0``).
+
+    Args:
+        default: value when the specification does not give one; without it the parameter is required.
+        minimum, maximum: inclusive bounds.
+        above: exclusive lower bound.
+        odd: whether only odd integers are allowed.
+        choices: the only values allowed.
+
+    Example:
+        >>> class Near(MaskStrategy):
+        ...     w: int = parameter(minimum=1, odd=True)
+    """
+    limits = {"minimum": minimum, "maximum": maximum, "above": above, "odd": odd, "choices": choices}
+    return dataclasses.field(default=default, metadata={"limits": limits})
+
+
+def _allowed(kind: type, limits: dict[str, Any]) -> str:
+    """Words for the values that a parameter may take, such as ``an odd integer >= 1``."""
+    if limits.get("choices"):
+        return "one of " + ", ".join(map(repr, limits["choices"]))
+    words = {int: "an odd integer" if limits.get("odd") else "an integer", float: "a number", str: "a word"}[kind]
+    bounds = []
+    if limits.get("above") is not None:
+        bounds.append(f"> {limits['above']}")
+    if limits.get("minimum") is not None:
+        bounds.append(f">= {limits['minimum']}")
+    if limits.get("maximum") is not None:
+        bounds.append(f"<= {limits['maximum']}")
+    return " ".join([words, " and ".join(bounds)]).strip()
+
+
+def _is_allowed(value: Any, kind: type, limits: dict[str, Any]) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+        return False
+    if limits.get("choices") and value not in limits["choices"]:
+        return False
+    if kind is str:
+        return re.fullmatch(r"[A-Za-z0-9_.-]+", value) is not None
+    if not math.isfinite(value):
+        return False
+    return (
+        (limits.get("minimum") is None or value >= limits["minimum"])
+        and (limits.get("maximum") is None or value <= limits["maximum"])
+        and (limits.get("above") is None or value > limits["above"])
+        and not (limits.get("odd") and value % 2 == 0)
+    )
+
+
+@dataclasses.dataclass
+class MaskContext:
+    """What a strategy may look at besides the scores.
+
+    Attributes:
+        query: ``(B, H, Q, T)`` or None, the queries.
+        key: ``(B, H_kv, K, T)`` or None, the keys.
+        query_positions: int64, broadcastable to ``(B, 1, Q, 1)``: the position of each query in the text.
+        key_positions: int64, broadcastable to ``(B, 1, 1, K)``: the position of each key; the first valid key has
+            position 0, padding in front of it has negative positions.
+    """
+
+    query: torch.Tensor | None
+    key: torch.Tensor | None
+    query_positions: torch.Tensor
+    key_positions: torch.Tensor
+
+
+def _positions(
+    given: torch.Tensor | None, name: str, count: int, start: int, first: torch.Tensor | None, device: torch.device
+) -> torch.Tensor:
+    """Positions as ``(1 or B, 1, count)``: those given, or ``start, start + 1, …`` counted from the first valid key."""
+    if given is not None:
+        if given.dim() not in (1, 2) or given.shape[-1] != count:
+            raise ValueError(f"{name} must have shape ({count},) or (batch, {count}), got {tuple(given.shape)}")
+        return (given if given.dim() == 2 else given[None])[:, None, :].to(device=device, dtype=torch.int64)
+    steps = torch.arange(start, start + count, device=device)[None, None, :]
+    return steps if first is None else steps - first
+
+
+def first_valid_key(valid: torch.Tensor) -> torch.Tensor:
+    """Index of the first key that any query of an example may see.
+
+    Args:
+        valid: bool, broadcastable to ``(B, H, Q, K)``.
+
+    Returns:
+        int64 ``(B, 1, 1)``; 0 where no key is valid.
+
+    Example:
+        >>> first_valid_key(torch.tensor([[[[False, False, True, True]]]])).item()
+        2
+    """
+    seen = valid.reshape(valid.shape[0], -1, valid.shape[-1]).any(dim=1)
+    return seen.to(torch.uint8).argmax(dim=-1)[:, None, None]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(parameter,))
+class MaskStrategy:
+    """A rule that says which keys each query keeps. Subclasses are frozen dataclasses without a decorator.
+
+    Write one of two methods:
+
+    - :meth:`pattern` for a rule fixed by positions (input-agnostic);
+    - :meth:`keep` for a rule that looks at the scores (input-dependent), or at validity (then set
+      ``input_dependent = False`` in the class).
+
+    Register the class with :func:`register_mask_strategy` to give it a name in specifications.
+
+    Example:
+        >>> @register_mask_strategy("even")
+        ... class Even(MaskStrategy):
+        ...     '''Keys at an even distance of at most w.'''
+        ...     w: int = parameter(minimum=0)
+        ...     def pattern(self, query_positions, key_positions):
+        ...         distance = (query_positions - key_positions).abs()
+        ...         return (distance % 2 == 0) & (distance <= self.w)
+    """
+
+    name: ClassVar[str] = ""
+    #: Whether the kept keys depend on the scores. Fixed-position strategies are False.
+    input_dependent: ClassVar[bool] = False
+    #: Name and type of every parameter, in order; the first one is written after the colon.
+    parameter_types: ClassVar[dict[str, type]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, repr=False)(cls)
+        if "input_dependent" not in cls.__dict__ and "keep" in cls.__dict__:
+            cls.input_dependent = True
+        hints = get_type_hints(cls)
+        cls.parameter_types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            kind, limits = self.parameter_types[field.name], field.metadata.get("limits", {})
+            if kind not in (int, float, str):
+                continue
+            value = getattr(self, field.name)
+            if not _is_allowed(value, kind, limits):
+                raise ValueError(
+                    f"mask strategy {self.name or type(self).__name__!r} needs {field.name}, "
+                    f"{_allowed(kind, limits)}; got {value!r}"
+                )
+            if kind is float:
+                object.__setattr__(self, field.name, float(value))
+
+    @classmethod
+    def describe_parameter(cls, name: str) -> str:
+        """Words for what the parameter `name` may be, such as ``an integer >= 1``."""
+        limits = next(f.metadata.get("limits", {}) for f in dataclasses.fields(cls) if f.name == name)  # type: ignore[arg-type]
+        return _allowed(cls.parameter_types[name], limits)
+
+    def __str__(self) -> str:
+        """The canonical specification, which :func:`parse_mask` turns back into an equal strategy."""
+        text = self.name or type(self).__name__
+        for index, field in enumerate(dataclasses.fields(self)):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            text += f":{value}" if index == 0 else f";{field.name}={value}"
+        return text
+
+    __repr__ = __str__
+
+    def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+        """Which keys are kept, from positions alone.
+
+        Args:
+            query_positions: int64, broadcastable to ``(B, 1, Q, 1)``.
+            key_positions: int64, broadcastable to ``(B, 1, 1, K)``.
+
+        Returns:
+            bool, broadcastable to ``(B, H, Q, K)``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define pattern() or keep()")
+
+    def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
+        """Which keys are kept. The default asks :meth:`pattern`; override it for a rule that needs more.
+
+        Args:
+            scores: ``(B, H, Q, K)``, −inf where a key is not valid. Never rounded below fp32 by our attention.
+            valid: bool, broadcastable to `scores`: the keys that may be kept. What is returned for others is ignored.
+            context: positions, and queries and keys where the caller has them.
+
+        Returns:
+            bool, broadcastable to `scores`.
+        """
+        return self.pattern(context.query_positions, context.key_positions)
+
+    def __call__(
+        self,
+        scores: torch.Tensor,
+        valid: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        key: torch.Tensor | None = None,
+        query_positions: torch.Tensor | None = None,
+        key_positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Apply the strategy.
+
+        Args:
+            scores: ``(B, H, Q, K)`` floating point.
+            valid: bool, broadcastable to `scores`; False forbids a key. None: every key is valid.
+            query, key: ``(B, H, Q, T)`` and ``(B, H_kv, K, T)``, for strategies that hash or cluster them.
+            query_positions: int ``(Q,)`` or ``(B, Q)``. None: the last Q of the K positions.
+            key_positions: int ``(K,)`` or ``(B, K)``. None: counted from the first valid key.
+
+        Returns:
+            bool ``(B, H, Q, K)``; never True where `valid` is False.
+
+        Raises:
+            ValueError: if shapes do not fit.
+
+        Example:
+            >>> parse_mask("topk:1")(torch.tensor([[[[1.0, 3.0, 2.0]]]])).tolist()
+            [[[[False, True, False]]]]
+        """
+        if scores.dim() != 4:
+            raise ValueError(f"scores must have shape (batch, heads, queries, keys), got {tuple(scores.shape)}")
+        kept = self.kept(scores, valid, query, key, query_positions, key_positions)
+        return kept.expand(scores.shape)
+
+    def kept(
+        self,
+        scores: torch.Tensor,
+        valid: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        key: torch.Tensor | None = None,
+        query_positions: torch.Tensor | None = None,
+        key_positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """As :meth:`__call__`, but only broadcastable to `scores`: a rule fixed by positions stays ``(1, 1, Q, K)``."""
+        queries, keys = scores.shape[-2:]
+        first = None
+        if valid is not None:
+            valid = _check_valid(valid, scores)
+            if query_positions is None or key_positions is None:
+                first = first_valid_key(valid)
+            if self.input_dependent:
+                scores = scores.masked_fill(~valid, -math.inf)
+        offset = max(keys - queries, 0)
+        context = MaskContext(
+            query=query,
+            key=key,
+            query_positions=_positions(
+                query_positions, "query_positions", queries, offset, first, scores.device
+            ).unsqueeze(-1),
+            key_positions=_positions(key_positions, "key_positions", keys, 0, first, scores.device).unsqueeze(-2),
+        )
+        if valid is None:
+            return self.keep(scores, scores.new_ones((1, 1, 1, 1), dtype=torch.bool), context)
+        return self.keep(scores, valid, context) & valid
+
+    def on_positions(self, queries: int, keys: int | None = None, device: Any = None) -> torch.Tensor:
+        """The kept keys of a text without padding, for strategies that do not look at the scores.
+
+        Args:
+            queries: number of queries (the length, in self-attention).
+            keys: number of keys; None: as many as queries. With fewer queries than keys, queries come last.
+            device: where the result is made.
+
+        Returns:
+            bool ``(queries, keys)``.
+
+        Raises:
+            ValueError: if the strategy looks at the scores.
+
+        Example:
+            >>> parse_mask("banded:3").on_positions(3).int().tolist()
+            [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+        """
+        if self.input_dependent:
+            raise ValueError(f"mask {str(self)!r} depends on the scores: it has no pattern fixed by positions")
+        shape = (1, 1, queries, queries if keys is None else keys)
+        return self(torch.zeros(shape, device=device))[0, 0]
+
+
+def _check_valid(valid: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """`valid` with four dimensions, or a ``ValueError`` that says what does not fit."""
+    if valid.dtype != torch.bool:
+        raise ValueError(f"valid must be boolean, got {valid.dtype}")
+    if valid.dim() > 4 or any(
+        size not in (1, full) for size, full in zip(valid.shape[::-1], scores.shape[::-1], strict=False)
+    ):
+        raise ValueError(f"valid {tuple(valid.shape)} does not broadcast to scores {tuple(scores.shape)}")
+    valid = valid.reshape((1,) * (4 - valid.dim()) + tuple(valid.shape))
+    # One column for all keys would hide where the first valid key is.
+    return valid.expand(*valid.shape[:-1], scores.shape[-1])

@@ -1,0 +1,119 @@
+"""Input-agnostic mask strategies: the kept keys are fixed by positions (DESIGN section 2).
+
+Positions count from the first valid key, so left padding moves every pattern with the text.
+"""
+
+import torch
+
+from .mask_base import MaskContext, MaskStrategy, parameter
+from .mask_registry import register_mask_strategy
+
+
+@register_mask_strategy("full")
+class Full(MaskStrategy):
+    """Every valid key: ordinary attention."""
+
+    def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+        """All True, broadcastable; see :meth:`MaskStrategy.pattern`."""
+        return torch.ones((1, 1, 1, 1), dtype=torch.bool, device=query_positions.device)
+
+
+@register_mask_strategy("banded")
+class Banded(MaskStrategy):
+    """The paper's Banded(w): w keys centred on the query, itself included, cut off at the ends of the text.
+
+    ``banded:5`` keeps, for the query at position 7, keys 5 to 9.
+    """
+
+    w: int = parameter(minimum=1, odd=True)
+
+    def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+        """|q − k| ≤ w // 2; see :meth:`MaskStrategy.pattern`."""
+        return (query_positions - key_positions).abs() <= self.w // 2
+
+
+@register_mask_strategy("block")
+class Block(MaskStrategy):
+    """Block-local: query q and key k share a block of b positions, q // b = k // b.
+
+    ``block:5`` keeps, for the query at position 7, keys 5 to 9.
+    """
+
+    b: int = parameter(minimum=1)
+
+    def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+        """Q // b = k // b; see :meth:`MaskStrategy.pattern`."""
+        return query_positions // self.b == key_positions // self.b
+
+
+@register_mask_strategy("global")
+class Global(MaskStrategy):
+    """The first g positions attend to all and are attended by all; other queries keep only those g keys."""
+
+    g: int = parameter(minimum=1)
+
+    def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+        """Q < g or k < g; see :meth:`MaskStrategy.pattern`."""
+        return (query_positions < self.g) | (key_positions < self.g)
+
+
+@register_mask_strategy("sink")
+class Sink(MaskStrategy):
+    """The first s positions, kept by every query. Meant for unions: ``topk:5+sink:1``."""
+
+    s: int = parameter(minimum=1)
+
+    def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+        """K < s; see :meth:`MaskStrategy.pattern`."""
+        return key_positions < self.s
+
+
+@register_mask_strategy("strided")
+class Strided(MaskStrategy):
+    """Positions 0, s, 2s, … and the query itself."""
+
+    s: int = parameter(minimum=1)
+
+    def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+        """K mod s = 0 or k = q; see :meth:`MaskStrategy.pattern`."""
+        return (key_positions % self.s == 0) | (key_positions == query_positions)
+
+
+def position_hash(query_positions: torch.Tensor, key_positions: torch.Tensor, seed: int) -> torch.Tensor:
+    """A fixed 31-bit hash of (query position, key position, seed), the same on every device and platform.
+
+    Three rounds of multiply and xor-shift on 31-bit words: products of two 31-bit numbers fit int64, so nothing wraps.
+
+    Returns:
+        int64 in ``[0, 2**31)``, in the broadcast shape of the positions.
+    """
+    word = 2**31 - 1
+    mixed = torch.full((), seed & word, dtype=torch.int64, device=query_positions.device)
+    for part, factor in ((seed >> 31, 0x2C1B3C6D), (query_positions, 0x297A2D39), (key_positions, 0x1B56C4E9)):
+        mixed = ((mixed ^ (part & word)) * factor + 0x3C6EF372) & word
+        mixed = mixed ^ (mixed >> 15)
+        mixed = (mixed * 0x2545F491) & word
+        mixed = mixed ^ (mixed >> 13)
+    return mixed
+
+
+@register_mask_strategy("random")
+class Random(MaskStrategy):
+    """Exactly min(r, valid keys) keys a query, drawn without replacement and fixed by positions and `seed`.
+
+    A query keeps the r valid keys with the smallest :func:`position_hash`; equal hashes go to the lower position.
+    """
+
+    r: int = parameter(minimum=1)
+    seed: int = parameter(default=0, minimum=0, maximum=2**62)
+    # Overrides keep() to count valid keys, not to look at scores.
+    input_dependent = False
+
+    def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
+        """The r smallest hashes among valid keys; see :meth:`MaskStrategy.keep`."""
+        hashed = position_hash(context.query_positions, context.key_positions, self.seed)
+        # Distinct positions make distinct ranks; 31 + 31 bits leave the largest int64 free for keys that are not valid.
+        rank = hashed * 2**31 + (context.key_positions & (2**31 - 1))
+        rank = torch.where(valid, rank, torch.iinfo(torch.int64).max)
+        last = rank.topk(min(self.r, rank.shape[-1]), dim=-1, largest=False).values.amax(dim=-1, keepdim=True)
+        return rank <= last

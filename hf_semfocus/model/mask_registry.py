@@ -1,0 +1,187 @@
+"""Names of mask strategies, and the specifications made of them: ``topk:5+sink:1``.
+
+Grammar: ``name[:value][;key=value]*``, several of them joined by ``+`` (a union keeps what any part keeps).
+"""
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from .mask_base import MaskContext, MaskStrategy
+
+Strategy = TypeVar("Strategy", bound=type[MaskStrategy])
+
+# `importlib.reload` runs this file again in the same namespace; the strategies that other files registered must stay.
+_REGISTRY: dict[str, type[MaskStrategy]] = globals().get("_REGISTRY", {})
+
+
+class MaskUnion(MaskStrategy):
+    """The union of several strategies: a key is kept if any part keeps it.
+
+    Args:
+        parts: at least two strategies, none of them a union.
+    """
+
+    parts: tuple[MaskStrategy, ...]
+
+    @property
+    def input_dependent(self) -> bool:  # type: ignore[override]  # a union depends on scores when a part does
+        """Whether any part depends on the scores."""
+        return any(part.input_dependent for part in self.parts)
+
+    def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
+        """Keys that any part keeps; see :meth:`MaskStrategy.keep`."""
+        kept = self.parts[0].keep(scores, valid, context)
+        for part in self.parts[1:]:
+            kept = kept | part.keep(scores, valid, context)
+        return kept
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.parts))
+
+    __repr__ = __str__
+
+
+def register_mask_strategy(name: str) -> Callable[[Strategy], Strategy]:
+    """Class decorator that gives a :class:`MaskStrategy` its name in specifications.
+
+    Args:
+        name: lower-case letters, digits and underscores, starting with a letter.
+
+    Raises:
+        ValueError: if the name is malformed, or belongs to another class. The same class (same module and qualified
+            name) may be registered again, so that notebooks and reloads work.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(
+            f"mask strategy name {name!r} must be lower-case letters, digits and underscores, starting with a letter"
+        )
+
+    def register(cls: Strategy) -> Strategy:
+        if not (isinstance(cls, type) and issubclass(cls, MaskStrategy)):
+            raise ValueError(f"mask strategy {name!r} must be a subclass of MaskStrategy, got {cls!r}")
+        known = _REGISTRY.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(
+                f"mask strategy {name!r} is already registered by {known.__module__}.{known.__qualname__}; "
+                f"{cls.__module__}.{cls.__qualname__} needs another name"
+            )
+        cls.name = name
+        _REGISTRY[name] = cls
+        return cls
+
+    return register
+
+
+def list_mask_strategies() -> list[str]:
+    """Names of all registered strategies, sorted.
+
+    Example:
+        >>> "topk" in list_mask_strategies()
+        True
+    """
+    return sorted(_REGISTRY)
+
+
+def mask_strategy_class(name: str) -> type[MaskStrategy]:
+    """The class registered under `name`.
+
+    Raises:
+        ValueError: if there is none; the message has the known names and the nearest one.
+    """
+    if name not in _REGISTRY:
+        nearest = difflib.get_close_matches(name, _REGISTRY, n=1, cutoff=0.5)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"unknown mask strategy {name!r}; known: {', '.join(list_mask_strategies())}{hint}")
+    return _REGISTRY[name]
+
+
+def mask_parts(mask: MaskStrategy) -> tuple[MaskStrategy, ...]:
+    """The strategies that a mask is made of: its parts if it is a union, itself if not."""
+    return mask.parts if isinstance(mask, MaskUnion) else (mask,)
+
+
+def parse_mask(spec: str | MaskStrategy) -> MaskStrategy:
+    """The strategy that a specification names.
+
+    Args:
+        spec: such as ``full``, ``banded:5``, ``random:5;seed=0``, ``topk:5+sink:1``; a strategy is returned as it is.
+
+    Raises:
+        ValueError: for unknown names and for missing, extra or out-of-range values.
+
+    Example:
+        >>> str(parse_mask("topk:5 + sink:1"))
+        'topk:5+sink:1'
+    """
+    if isinstance(spec, MaskStrategy):
+        return spec
+    if not isinstance(spec, str):
+        raise ValueError(f"a mask must be a string such as 'topk:5' or a MaskStrategy, got {spec!r}")
+    parts = [_parse_part(part.strip(), spec) for part in spec.split("+")]
+    return parts[0] if len(parts) == 1 else MaskUnion(parts=tuple(parts))
+
+
+def _parse_part(text: str, spec: str) -> MaskStrategy:
+    head, *pairs = (piece.strip() for piece in text.split(";"))
+    name, colon, value = (piece.strip() for piece in head.partition(":"))
+    if not name:
+        raise ValueError(
+            f"empty part in mask {spec!r}; a mask is name[:value][;key=value], joined by '+', "
+            f"with a name among {', '.join(list_mask_strategies())}"
+        )
+    try:
+        cls = mask_strategy_class(name)
+    except ValueError as error:
+        raise ValueError(f"mask {spec!r}: {error}") from None
+    names = list(cls.parameter_types)
+    usage = _usage(cls)
+    values: dict[str, str] = {}
+    if colon:
+        if not names:
+            raise ValueError(f"mask {spec!r}: {name!r} takes no value, got {value!r}; write {usage}")
+        values[names[0]] = value
+    for pair in pairs:
+        key, equals, value = (piece.strip() for piece in pair.partition("="))
+        if not equals or key not in names:
+            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest and equals else ""
+            raise ValueError(f"mask {spec!r}: {name!r} has no parameter {pair!r}; write {usage}{hint}")
+        if key in values:
+            raise ValueError(f"mask {spec!r}: {key} is given twice; write {usage}")
+        values[key] = value
+    typed = {key: _convert(cls, key, text, spec) for key, text in values.items()}
+    try:
+        return cls(**typed)
+    except TypeError:
+        missing = [key for key in names if key not in typed]
+        raise ValueError(f"mask {spec!r}: {name!r} needs a value for {', '.join(missing)}; write {usage}") from None
+    except ValueError as error:
+        raise ValueError(f"mask {spec!r}: {error}") from None
+
+
+def _convert(cls: type[MaskStrategy], key: str, text: str, spec: str) -> int | float | str:
+    kind = cls.parameter_types[key]
+    try:
+        if kind is int:
+            # int() would also take '5_0', ' 5' and digits of other scripts.
+            if not re.fullmatch(r"-?[0-9]+", text):
+                raise ValueError
+            return int(text)
+        return float(text) if kind is float else text
+    except ValueError:
+        raise ValueError(
+            f"mask {spec!r}: mask strategy {cls.name!r} needs {key}, {cls.describe_parameter(key)}; got {text!r}"
+        ) from None
+
+
+def _usage(cls: type[MaskStrategy]) -> str:
+    """How a strategy is written, such as ``'random:r;seed=…' (r: an integer >= 1; seed: an integer)``."""
+    names = list(cls.parameter_types)
+    if not names:
+        return repr(cls.name)
+    form = f"{cls.name}:{names[0]}" + "".join(f";{name}=…" for name in names[1:])
+    return f"'{form}' ({'; '.join(f'{name}: {cls.describe_parameter(name)}' for name in names)})"

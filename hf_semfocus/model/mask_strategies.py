@@ -1,0 +1,34 @@
+"""All mask strategies under one name. Importing this registers those that come with the package."""
+
+from .mask_base import MaskContext, MaskStrategy, first_valid_key, parameter
+from .mask_positions import Banded, Block, Full, Global, Random, Sink, Strided
+from .mask_registry import (
+    MaskUnion,
+    list_mask_strategies,
+    mask_parts,
+    mask_strategy_class,
+    parse_mask,
+    register_mask_strategy,
+)
+from .mask_scores import TopK
+
+__all__ = [
+    "Banded",
+    "Block",
+    "Full",
+    "Global",
+    "MaskContext",
+    "MaskStrategy",
+    "MaskUnion",
+    "Random",
+    "Sink",
+    "Strided",
+    "TopK",
+    "first_valid_key",
+    "list_mask_strategies",
+    "mask_parts",
+    "mask_strategy_class",
+    "parameter",
+    "parse_mask",
+    "register_mask_strategy",
+]
