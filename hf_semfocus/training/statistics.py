@@ -179,7 +179,9 @@ def summarise_pairs(pairs: Sequence[tuple[Convergence, Convergence]], *, bootstr
     lower, upper = median_bounds([(r.lower, r.upper) for r in ratios], _geometric_midpoint)
     estimate_or_none = lower[0] if lower[0] == upper[0] else None
     text = _bounds_text(lower, upper)
-    if len(ratios) > 1:
+    if all(ratio.direction == "undetermined" for ratio in ratios) and text == "undetermined" and len(ratios) > 1:
+        text = f"undetermined ({len(ratios)} pairs)"
+    elif len(ratios) > 1:
         prefix = "" if text == "undetermined" else "median "
         text = f"{prefix}{text} ({_counts_text(ratios)})"
     high_or_none = None if upper[0] == math.inf else upper[0]
@@ -215,15 +217,15 @@ def restricted_mean_ratio(pairs: Sequence[tuple[Convergence, Convergence]]) -> t
 
     Every time counts as min(time, c), where c is the smallest budget of all the runs (and no more than the epochs
     that a censored run really trained), so each minimum is known exactly. A diverged run never gets there, so it
-    counts as c. The restriction tends to understate a difference (times beyond c are cut off). None without pairs,
-    without a known budget, and while a run is unfinished (c would depend on when one looks).
+    counts as c. The restriction tends to understate a difference (times beyond c are cut off). None where no run
+    reached its threshold, without a known budget, and while a run is unfinished (c would depend on when one looks).
 
     Example:
         >>> restricted_mean_ratio([(Convergence(40, False, budget=40), Convergence(10, True, budget=40))])
         (4.0, 40)
     """
     runs = [run for pair in pairs for run in pair]
-    if not runs or any(run.budget is None or not (run.reached or run.finished) for run in runs):
+    if not any(run.reached for run in runs) or any(run.budget is None or not (run.reached or run.finished) for run in runs):
         return None, None
     limits = [run.budget if run.reached or run.diverged else min(run.budget or 0, run.epochs) for run in runs]
     horizon = min(limit for limit in limits if limit is not None)

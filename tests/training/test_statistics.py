@@ -129,7 +129,7 @@ def test_a_median_can_be_exact_in_spite_of_censoring():
 
 def test_texts_of_other_censored_outcomes():
     assert summarise_pairs([(censored(40), reached(17))]).text == "> 2.3×"
-    assert summarise_pairs([(censored(40), censored(40))] * 2).text == "undetermined (2 undetermined of 2)"
+    assert summarise_pairs([(censored(40), censored(40))] * 2).text == "undetermined (2 pairs)"
     assert summarise_pairs([]).text == "no pairs"
     # > 2 and < 3: the two middle values are (2, inf) and (0, 3), so nothing is known of their midpoint
     assert summarise_pairs([(censored(40), reached(20)), (reached(9), censored(3))]).text.startswith("undetermined")
@@ -147,6 +147,7 @@ def test_restricted_mean_uses_the_smaller_budget_and_counts_a_diverged_run_at_it
     unfinished = [(reached(35), reached(10)), (reached(20), censored(3, finished=False))]
     assert restricted_mean_ratio(unfinished) == (None, None)
     assert restricted_mean_ratio([]) == (None, None)
+    assert restricted_mean_ratio([(censored(40), censored(40))]) == (None, None)  # nothing happened: no ratio
 
 
 def test_median_text_of_epochs():

@@ -1,0 +1,49 @@
+"""Colours and markers: colour-blind safe, and the same for a mask in every picture and table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Okabe and Ito (2008) without yellow, which is too pale on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a picture that do not belong to a mask."""
+
+    name: str
+    ink: str
+    faint: str
+    grid: str
+    paper: str
+    baseline: str
+
+
+LIGHT = Theme("light", ink="#1b1f24", faint="#6a737d", grid="#e3e6ea", paper="#ffffff", baseline="#3b4046")
+DARK = Theme("dark", ink="#e6e8eb", faint="#9aa4af", grid="#333a43", paper="#161a1f", baseline="#c9ced6")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a mask is drawn: a colour, and a marker that tells masks apart without colour."""
+
+    colour: str
+    marker: str
+
+
+def mask_styles(masks: Sequence[str], baseline: str, theme: Theme = LIGHT) -> dict[str, Style]:
+    """A style for each mask, by its place in `masks`; the baseline is neutral. From the seventh mask on colours come
+    again
+    with other markers.
+
+    Example:
+        >>> mask_styles(["full", "topk:5"], "full")["topk:5"]
+        Style(colour='#0072B2', marker='s')
+    """
+    styles = {}
+    others = [mask for mask in masks if mask != baseline]
+    for index, mask in enumerate([baseline, *others]):
+        colour = theme.baseline if mask == baseline else _COLOURS[(index - 1) % len(_COLOURS)]
+        styles[mask] = Style(colour, _MARKERS[index % len(_MARKERS)])
+    return {mask: styles[mask] for mask in masks} if baseline in masks else styles

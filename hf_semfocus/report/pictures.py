@@ -1,0 +1,315 @@
+"""The report's pictures, drawn with matplotlib objects only: no pyplot, so no global state and no display.
+
+Each function takes a summary (`summary.json`) and gives a `Figure`, or None where there is nothing to draw.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from .palette import LIGHT, Style, Theme, mask_styles
+from .tables import length_text, percent
+
+QUANTILES_FROM = 10
+"""Seeds from which the band is the 10–90 % range; with fewer it is lowest to highest."""
+LOG_FROM = 12
+"""The epoch axis is logarithmic where the longest run of a task has this many times the epochs of the shortest."""
+
+
+def curves(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
+    """Training and held-out accuracy against epochs: a row of two panels a task.
+
+    A line is the median over the seeds, the band lowest to highest (10–90 % from ten seeds on). Where some seeds
+    have stopped, they count with their last value and the line is dashed; it ends with the last of them. Dots mark
+    where runs stopped, crosses where they diverged, open dots where they are unfinished.
+    """
+    tasks = [task for task in summary["tasks"] if any(_drawn(summary, task["name"]))]
+    if not tasks:
+        return None
+    styles = mask_styles(summary["masks"], summary["baseline"], theme)
+    figure = Figure(figsize=(9.6, 2.9 * len(tasks) + 0.5), layout="constrained", facecolor=theme.paper)
+    grid = figure.subplots(len(tasks), 2, squeeze=False, sharex="row", sharey="row")
+    for row, task in zip(grid, tasks, strict=True):
+        for axes, quantity in zip(row, ("train", "heldout"), strict=True):
+            _curve_panel(axes, summary, task, quantity, styles, theme)
+    present = [mask for mask in summary["masks"] if any(run["mask"] == mask for run in _drawn(summary))]
+    handles = [_key(styles[mask], mask) for mask in present]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(7, len(handles)), **_legend(theme))
+    return figure
+
+
+def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
+    """Speed-ups as bars from 1 on a logarithmic axis, training on the left, held-out on the right.
+
+    Full bars with a line: geometric mean and 95 % interval. Pale bars that end in an arrow: only a bound is known
+        (some runs were
+    censored). Small marks: the single pairs, triangles pointing to where a bound leaves room.
+    """
+    entries = [entry for entry in summary["speedups"] if entry["n_pairs"]]
+    if not entries:
+        return None
+    styles = mask_styles(summary["masks"], summary["baseline"], theme)
+    rows = list(dict.fromkeys((entry["task"], entry["mask"]) for entry in entries))
+    tasks = list(dict.fromkeys(task for task, _ in rows))
+    # A free line above each task takes its name.
+    places = {key: index + tasks.index(key[0]) + 1 for index, key in enumerate(rows)}
+    figure = Figure(figsize=(9.6, 0.36 * (len(rows) + len(tasks)) + 1.1), layout="constrained", facecolor=theme.paper)
+    left, right = figure.subplots(1, 2, sharey=True, sharex=True)
+    for axes, quantity in ((left, "train"), (right, "heldout")):
+        _speedup_panel(axes, [e for e in entries if e["quantity"] == quantity], places, styles, theme)
+        taus = {task.get("tau" if quantity == "train" else "heldout_tau") for task in summary["tasks"]}
+        tau = percent(taus.pop() if len(taus) == 1 else None)
+        axes.set_title(f"to {tau} {'training' if quantity == 'train' else 'held-out'} accuracy", **_title(theme))
+        axes.set_xlabel(f"speed-up over {summary['baseline']} (epochs, log scale)", color=theme.ink)
+    left.set_yticks(list(places.values()), [mask for _, mask in places])
+    left.set_ylim(max(places.values()) + 0.7, -0.7)
+    for task in tasks:
+        top = min(place for (name, _), place in places.items() if name == task) - 1
+        left.annotate(task, (0, top), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
+                      va="center", color=theme.ink, weight="bold", fontsize=9)  # fmt: skip
+    return figure
+
+
+def dispersion(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
+    """Dispersion under the mask over that of full attention on the same scores, against the speed-up to τ.
+
+    Both dispersions are those of the trained model of the mask, mean over queries, heads, layers and seeds. None
+    where no run has a dispersion, or no speed-up is known.
+    """
+    points = dispersion_points(summary)
+    if not points:
+        return None
+    styles = mask_styles(summary["masks"], summary["baseline"], theme)
+    figure = Figure(figsize=(9.6, 4.4), layout="constrained", facecolor=theme.paper)
+    axes = figure.subplots()
+    _prepare(axes, theme)
+    axes.axhline(1, color=theme.faint, linewidth=1)
+    axes.set_yscale("log")
+    few = len(points) <= 14
+    for point in points:
+        style = styles[point["mask"]]
+        marker = {"exact": "o", "more": "^", "less": "v"}[point["kind"]]
+        axes.plot(point["ratio"], point["speedup"], marker, color=style.colour, markersize=8,
+                  markeredgecolor=theme.paper, clip_on=False)  # fmt: skip
+        label = f"{point['mask']}, {point['task']}" if few else point["task"]
+        axes.annotate(label, (point["ratio"], point["speedup"]), xytext=(7, 3), textcoords="offset points",
+                      fontsize=8 if few else 6.5, color=theme.ink)  # fmt: skip
+    axes.margins(0.12, 0.18)
+    _plain_log_ticks(axes.yaxis)
+    axes.set_xlabel(
+        "dispersion of kept scores / dispersion of all scores   (δ under the mask / δ of full)", color=theme.ink
+    )
+    axes.set_ylabel("speed-up to τ (log scale)", color=theme.ink)
+    shown = [mask for mask in summary["masks"] if any(point["mask"] == mask for point in points)]
+    handles = [Line2D([], [], color=styles[m].colour, marker="o", linestyle="", label=m) for m in shown]
+    if any(point["kind"] != "exact" for point in points):
+        handles.append(Line2D([], [], color=theme.faint, marker="^", linestyle="", label="at least"))
+        handles.append(Line2D([], [], color=theme.faint, marker="v", linestyle="", label="at most"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(8, len(handles)), **_legend(theme))
+    return figure
+
+
+def dispersion_points(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The points of `dispersion`: task, mask, ratio δ/δ_s, speedup, and kind "exact", "more" or "less" (a bound)."""
+    points = []
+    for entry in summary["speedups"]:
+        if entry["quantity"] != "train":
+            continue
+        ratios = []
+        for run in summary["runs"]:
+            found = run.get("dispersion")
+            if (run["task"], run["mask"]) == (entry["task"], entry["mask"]) and found and found["full"]["mean"]:
+                ratios.append(
+                    found["mask"]["mean"] / found["full"]["mean"] if found["mask"]["mean"] is not None else None
+                )
+        known = [ratio for ratio in ratios if ratio is not None]
+        if entry["estimate"] is not None:
+            kind, speedup = "exact", entry["estimate"]
+        elif entry["low"]:
+            kind, speedup = "more", entry["low"]
+        else:
+            kind, speedup = "less", entry["high"]
+        if known and speedup:
+            points.append({"task": entry["task"], "mask": entry["mask"], "ratio": float(np.mean(known)),
+                           "speedup": speedup, "kind": kind})  # fmt: skip
+    return points
+
+
+def band(runs: Sequence[Sequence[float]]) -> dict[str, np.ndarray]:
+    """Median and band over the seeds at each epoch, and how many seeds were still training.
+
+    Args:
+        runs: one sequence of values an epoch for each seed, of any lengths ≥ 1; a stopped run counts with its last
+            value.
+
+    Returns:
+        "middle", "low", "high" float and "training" int arrays, each as long as the longest run.
+    """
+    longest = max(len(values) for values in runs)
+    carried = np.array([[*values, *[values[-1]] * (longest - len(values))] for values in runs], dtype=float)
+    tail = 0.1 if len(runs) >= QUANTILES_FROM else 0.0
+    low, middle, high = np.quantile(carried, [tail, 0.5, 1 - tail], axis=0)
+    training = np.array([sum(len(values) > epoch for values in runs) for epoch in range(longest)])
+    return {"middle": middle, "low": low, "high": high, "training": training}
+
+
+def _drawn(summary: Mapping[str, Any], task: str | None = None) -> list[Mapping[str, Any]]:
+    """Runs that have a curve. A failed run has none: what it did before it failed says nothing about its mask."""
+    return [
+        run for run in summary["runs"] if run["history"] and run["status"] != "failed" and task in (None, run["task"])
+    ]
+
+
+def _curve_panel(
+    axes: Axes,
+    summary: Mapping[str, Any],
+    task: Mapping[str, Any],
+    quantity: str,
+    styles: Mapping[str, Style],
+    theme: Theme,
+) -> None:
+    _prepare(axes, theme)
+    runs = _drawn(summary, task["name"])
+    lengths = [len(run["history"]) for run in runs]
+    is_log = max(lengths) >= LOG_FROM * min(lengths)
+    if is_log:
+        axes.set_xscale("log")
+        _plain_log_ticks(axes.xaxis)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    tau = task.get("tau" if quantity == "train" else "heldout_tau")
+    for value, label in ((task["chance"], "chance"), (tau, "τ")):
+        if value is not None:
+            axes.axhline(value, color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
+            axes.annotate(label, (1, value), xycoords=("axes fraction", "data"), xytext=(-2, 2),
+                          textcoords="offset points", ha="right", fontsize=7.5, color=theme.faint)  # fmt: skip
+    # The baseline last, so that it lies above the others.
+    for mask in sorted(summary["masks"], key=lambda mask: mask == summary["baseline"]):
+        own = [run for run in runs if run["mask"] == mask]
+        _mask_curve(axes, own, f"{quantity}_accuracy", styles.get(mask), theme)
+    name = "training" if quantity == "train" else "held-out"
+    axes.set_title(f"{task['name']} (length {length_text(task['length'])}) · {name}", **_title(theme))
+    axes.set_ylim(min(0.0, task["chance"]) if task["chance"] < 0.3 else task["chance"] - 0.12, 1.03)
+    axes.set_xlabel("epoch (log scale)" if is_log else "epoch", color=theme.ink)
+    if quantity == "train":
+        axes.set_ylabel("accuracy", color=theme.ink)
+
+
+def _mask_curve(axes: Axes, runs: Sequence[Mapping[str, Any]], name: str, style: Style | None, theme: Theme) -> None:
+    known = [(run, [row[name] for row in run["history"] if row[name] is not None]) for run in runs]
+    known = [(run, values) for run, values in known if values]
+    if not known or style is None:
+        return
+    found = band([values for _, values in known])
+    epochs = np.arange(1, len(found["middle"]) + 1)
+    whole = int((found["training"] == len(known)).sum())  # epochs at which every seed was still training
+    axes.fill_between(epochs, found["low"], found["high"], color=style.colour, alpha=0.16, linewidth=0)
+    axes.plot(epochs[:whole], found["middle"][:whole], color=style.colour, linewidth=1.7)
+    axes.plot(
+        epochs[whole - 1 :], found["middle"][whole - 1 :], color=style.colour, linewidth=1.4, linestyle=(0, (3, 1.5))
+    )
+    for run, values in known:
+        unfinished = run["status"] == "unfinished"
+        axes.plot(len(values), values[-1], "x" if run["diverged"] else style.marker, color=style.colour,
+        markersize=5.5,
+                  markeredgewidth=1.6 if run["diverged"] or unfinished else 0.6, clip_on=False, zorder=3,
+                  markerfacecolor=theme.paper if unfinished else style.colour,
+                  markeredgecolor=style.colour if run["diverged"] or unfinished else theme.paper)  # fmt: skip
+
+
+def _speedup_panel(
+    axes: Axes,
+    entries: Sequence[Mapping[str, Any]],
+    places: Mapping[tuple[str, str], int],
+    styles: Mapping[str, Style],
+    theme: Theme,
+) -> None:
+    _prepare(axes, theme)
+    axes.grid(visible=False, axis="y")
+    axes.set_xscale("log")
+    axes.axvline(1, color=theme.faint, linewidth=1)
+    ends = [end for e in entries for end in (e["estimate"], e["low"], e["high"], *_pair_ends(e)) if end]
+    reach = max([2.0, *(max(end, 1 / end) for end in ends)]) ** 1.25
+    axes.set_xlim(1 / reach, reach)
+    for entry in entries:
+        place, style = places[entry["task"], entry["mask"]], styles[entry["mask"]]
+        if entry["estimate"] is not None:
+            axes.barh(place, entry["estimate"] - 1, left=1, height=0.62, color=style.colour, alpha=0.85)
+            if entry["interval_kind"] in ("student_t_95", "bootstrap_95"):
+                axes.plot([entry["low"], entry["high"]], [place] * 2, color=theme.ink, linewidth=1.4, marker="|")
+        elif entry["low"] or entry["high"]:
+            _bounded_bar(axes, entry, place, style)
+        else:
+            axes.annotate("undetermined", (1, place), xytext=(6, 0), textcoords="offset points", va="center",
+                          fontsize=8, color=theme.faint)  # fmt: skip
+        for pair in entry["pairs"]:
+            _pair_mark(axes, pair, place, theme)
+    _plain_log_ticks(axes.xaxis)
+
+
+def _bounded_bar(axes: Axes, entry: Mapping[str, Any], place: int, style: Style) -> None:
+    """A pale bar from 1 to the bound, and an arrow for the side on which nothing is known."""
+    low, high = entry["low"] or None, entry["high"]
+    looks: dict[str, Any] = {"height": 0.62, "color": style.colour, "alpha": 0.32, "linewidth": 0}
+    if low and high:
+        axes.barh(place, high - low, left=low, **looks)
+        return
+    bound = low or high
+    axes.barh(place, bound - 1, left=1, **looks)
+    direction = 1 if low else -1
+    axes.annotate("", (bound, place), xytext=(22 * direction, 0), textcoords="offset points",
+                  arrowprops={"arrowstyle": "<-", "color": style.colour, "linewidth": 2})  # fmt: skip
+
+
+def _pair_ends(entry: Mapping[str, Any]) -> list[float]:
+    return [end for pair in entry["pairs"] for end in (pair["lower"], pair["upper"]) if end]
+
+
+def _pair_mark(axes: Axes, pair: Mapping[str, Any], place: int, theme: Theme) -> None:
+    lower, upper = pair["lower"], pair["upper"]
+    looks: dict[str, Any] = {"color": theme.ink, "markersize": 3.6, "alpha": 0.75, "linestyle": "", "zorder": 3}
+    if lower and lower == upper:
+        axes.plot(lower, place, marker="o", **looks)
+    elif lower:
+        axes.plot(lower, place, marker=">", **looks)
+    elif upper:
+        axes.plot(upper, place, marker="<", **looks)
+
+
+def _prepare(axes: Axes, theme: Theme) -> None:
+    axes.set_facecolor(theme.paper)
+    axes.grid(visible=True, color=theme.grid, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=theme.ink, labelsize=8.5, which="both", length=3)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(theme.faint)
+
+
+def _plain_log_ticks(axis: Any) -> None:
+    """1, 2, 5, 10, 20 … instead of powers of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _key(style: Style, label: str) -> Line2D:
+    return Line2D([], [], color=style.colour, marker=style.marker, markersize=5.5, linewidth=1.8, label=label)
+
+
+def _title(theme: Theme) -> dict[str, Any]:
+    return {"fontsize": 9.5, "color": theme.ink, "loc": "left", "pad": 6}
+
+
+def _legend(theme: Theme) -> dict[str, Any]:
+    return {"frameon": False, "labelcolor": theme.ink, "fontsize": 9}
+
+
+__all__ = ["band", "curves", "dispersion", "dispersion_points", "speedups"]

@@ -1,0 +1,222 @@
+"""The comparison's table: the same rows on the terminal (rich), in Markdown (README, cards) and in `report.html`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+NONE = "–"
+SEEDS_SHOWN = 5
+"""Up to this many seeds each seed's epochs are shown; from there on their median."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one mask did on one task, as text. Times are medians, accuracies means over the seeds.
+
+    Args:
+        task, mask: names, the mask as it was written.
+        is_baseline: whether speed-ups are measured against this row.
+        reach: how far information travels ("all", "±6 of 20 positions"); None where no run has ended.
+        sees_all: False where some position cannot reach another; None where that is not known.
+        epochs, heldout_epochs: epochs to τ and to held-out τ, a seed each in the order of the seeds, or their median.
+        speed_up, heldout_speed_up: with interval or bounds.
+        heldout_end, heldout_best, heldout_range: held-out accuracy at the end, at its best, and lowest–highest at
+            the end.
+        common: training and held-out accuracy at the common epoch.
+        chance, majority: of the task: what held-out accuracy is to be compared with.
+        seconds_per_epoch, seconds_to_tau: seconds of training, without evaluation.
+        troubles: diverged, failed or unfinished runs, in words; empty without.
+    """
+
+    task: str
+    mask: str
+    is_baseline: bool
+    reach: str | None
+    sees_all: bool | None
+    epochs: str
+    speed_up: str
+    heldout_epochs: str
+    heldout_speed_up: str
+    heldout_end: str
+    heldout_best: str
+    heldout_range: str
+    common: str
+    chance: str
+    majority: str
+    seconds_per_epoch: str
+    seconds_to_tau: str
+    troubles: str
+
+
+def table_rows(summary: Mapping[str, Any]) -> list[Row]:
+    """The rows of a summary (`summary.json`, format 1): tasks in their order, within a task the masks in theirs."""
+    tasks = {task["name"]: task for task in summary["tasks"]}
+    reaches = {(entry["task"], entry["mask"]): entry for entry in summary["reach"]}
+    speedups = {(entry["task"], entry["mask"], entry["quantity"]): entry["text"] for entry in summary["speedups"]}
+    rows = []
+    for entry in summary["aggregates"]:
+        key = entry["task"], entry["mask"]
+        task, reach, is_baseline = tasks[key[0]], reaches.get(key), key[1] == summary["baseline"]
+        many = entry["n_runs"] > SEEDS_SHOWN
+        low, high = entry["final_heldout_min"], entry["final_heldout_max"]
+        rows.append(
+            Row(
+                task=key[0],
+                mask=key[1],
+                is_baseline=is_baseline,
+                reach=reach["text"] if reach else None,
+                sees_all=reach["sees_all"] if reach else None,
+                epochs=_epochs(entry, "median_epochs_text", "epochs_to_tau_text", many),
+                speed_up="baseline" if is_baseline else speedups.get((*key, "train"), NONE),
+                heldout_epochs=_epochs(entry, "median_heldout_epochs_text", "epochs_to_heldout_tau_text", many),
+                heldout_speed_up="baseline" if is_baseline else speedups.get((*key, "heldout"), NONE),
+                heldout_end=accuracy(entry["final_heldout_mean"]),
+                heldout_best=accuracy(entry["best_heldout_mean"]),
+                heldout_range=f"{accuracy(low)}–{accuracy(high)}" if low != high else "",
+                common=f"{accuracy(entry['train_accuracy_common'])} / {accuracy(entry['heldout_accuracy_common'])}",
+                chance=accuracy(task["chance"]),
+                majority=accuracy(task["majority_accuracy"]),
+                seconds_per_epoch=seconds(entry["seconds_per_epoch"]),
+                seconds_to_tau=entry["median_seconds_text"],
+                troubles=_troubles(entry),
+            )
+        )
+    return rows
+
+
+def accuracy(value: float | None) -> str:
+    """Three decimals, cut and not rounded where rounding would claim more: 0.9996 is 0.999, as τ = 1 is not
+    reached."""
+    if value is None:
+        return NONE
+    return f"{value:.3f}" if value == 1 or value < 0.9995 else "0.999"
+
+
+def seconds(value: float | None) -> str:
+    """Three significant digits at most, whole numbers from 100 on."""
+    if value is None:
+        return NONE
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def plural(count: int, noun: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def percent(threshold: float | None) -> str:
+    """τ in words: 0.95 → "95 %"."""
+    return "τ" if threshold is None else f"{100 * threshold:g} %"
+
+
+def length_text(length: Any) -> str:
+    """A task's length: 40, or 500–600 for a range."""
+    if length is None:
+        return NONE
+    return "–".join(str(part) for part in length) if isinstance(length, list | tuple) else str(length)
+
+
+def terminal_table(summary: Mapping[str, Any]) -> RenderableType:
+    """A rich table for each task, and what a reader must know beside it (size, seeds, troubles, masks that cannot
+    see).
+
+    Example:
+        >>> from rich.console import Console
+        >>> Console().print(terminal_table(summary))  # doctest: +SKIP
+    """
+    parts: list[RenderableType] = []
+    if summary.get("note"):
+        parts.append(Text(summary["note"], style="italic"))
+    rows = table_rows(summary)
+    for task in summary["tasks"]:
+        own = [row for row in rows if row.task == task["name"]]
+        parts += [Text(), _task_table(task, own, summary)]
+        parts += [Text(f"  ! {row.mask}: {row.troubles}", style="yellow") for row in own if row.troubles]
+        blind = [row for row in own if row.sees_all is False]
+        if blind:
+            names = ", ".join(f"{row.mask} ({row.reach})" for row in blind)
+            parts.append(Text(f"  ! cannot see the whole input: {names}; no benefit there may mean that", "yellow"))
+    return Group(*parts)
+
+
+def _task_table(task: Mapping[str, Any], rows: list[Row], summary: Mapping[str, Any]) -> Table:
+    title = (
+        f"{task['name']} · length {length_text(task['length'])} · {plural(len(summary['seeds']), 'seed')} · "
+        f"chance {accuracy(task['chance'])} · majority {accuracy(task['majority_accuracy'])}"
+    )
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    tau, heldout_tau = percent(task.get("tau")), percent(task.get("heldout_tau"))
+    table.add_column("mask", no_wrap=True)
+    table.add_column(f"epochs to\n{tau} training")
+    table.add_column("speed-up\n(training)")
+    table.add_column(f"speed-up\nto {heldout_tau} held-out")
+    table.add_column("held-out\nend / best", no_wrap=True)
+    table.add_column("s/\nepoch", justify="right")
+    table.add_column(f"s to\n{tau}", justify="right", no_wrap=True)
+    for row in rows:
+        cells = (
+            row.mask,
+            row.epochs,
+            row.speed_up.replace(" (", "\n("),
+            row.heldout_speed_up.partition(" (")[0].removeprefix("median "),
+            f"{row.heldout_end} / {row.heldout_best}",
+            row.seconds_per_epoch,
+            row.seconds_to_tau,
+        )
+        table.add_row(*map(Text, cells), style="dim" if row.is_baseline else None)
+    return table
+
+
+def markdown_table(summary: Mapping[str, Any]) -> str:
+    """The table in Markdown (GitHub's pipe tables), for the README and model cards."""
+    common = {task.get("tau") for task in summary["tasks"]}, {task.get("heldout_tau") for task in summary["tasks"]}
+    tau, heldout_tau = (percent(values.pop()) if len(values) == 1 else "τ" for values in common)
+    header = (
+        "task",
+        "mask",
+        "reach",
+        f"epochs to {tau} training",
+        "speed-up",
+        f"epochs to {heldout_tau} held-out",
+        "speed-up",
+        "held-out end",
+        "best",
+        "chance",
+        "majority",
+        "s/epoch",
+        f"s to {tau}",
+    )
+    lines = [header, ["---"] * len(header)]
+    for row in table_rows(summary):
+        lines.append(
+            [
+                row.task,
+                f"`{row.mask}`",
+                row.reach or NONE,
+                row.epochs,
+                row.speed_up,
+                row.heldout_epochs,
+                row.heldout_speed_up,
+                row.heldout_end,
+                row.heldout_best,
+                row.chance,
+                row.majority,
+                row.seconds_per_epoch,
+                row.seconds_to_tau,
+            ]
+        )
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _epochs(entry: Mapping[str, Any], median: str, each: str, many: bool) -> str:
+    return f"median {entry[median]}" if many else entry[each]
+
+
+def _troubles(entry: Mapping[str, Any]) -> str:
+    words = [f"{entry[f'n_{what}']} {what}" for what in ("diverged", "failed", "unfinished") if entry[f"n_{what}"]]
+    return f"{', '.join(words)} of {entry['n_runs']} runs" if words else ""
