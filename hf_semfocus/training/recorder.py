@@ -73,13 +73,14 @@ class EpochRecorder(TrainerCallback):
         self.train_rows, self.heldout_rows, self.validation_rows = train, heldout, validation
         self.trainer: Any = None  # set once the Trainer exists: the two need each other
         self._before = {"train_seconds": 0.0, "seconds": 0.0}
-        self._epoch_started = 0.0
+        self._epoch_started, self._rate = 0.0, 0.0
 
-    def on_epoch_begin(self, args, state, control, **kwargs):
+    def on_epoch_begin(self, args, state, control, optimizer=None, **kwargs):
         """Takes the time so far from the history, which a resumed run has read from its checkpoint."""
         history = epoch_entries(state.log_history)
         if history:
             self._before = {name: history[-1][name] for name in self._before}
+        self._rate = optimizer.param_groups[0]["lr"]  # read, not computed: what the epoch's steps really use
         self._epoch_started = time.perf_counter()
 
     def on_epoch_end(self, args, state, control, model=None, **kwargs):
@@ -103,7 +104,7 @@ class EpochRecorder(TrainerCallback):
     def _measure(self, model: torch.nn.Module, epoch: int) -> dict[str, Any]:
         trainer, size = self.trainer, self.options.eval_batch_size
         model = trainer.accelerator.unwrap_model(model)
-        entry: dict[str, Any] = {"epoch": epoch, "learning_rate": self._rate_of(epoch)}
+        entry: dict[str, Any] = {"epoch": epoch, "learning_rate": self._rate}
         train = None
         if self.options.evaluate_train:
             train = measure_accuracy(model, self.train_rows, size, trainer.accelerator)
@@ -115,9 +116,6 @@ class EpochRecorder(TrainerCallback):
         if train is not None and entry["train_loss"] is None:
             entry["heldout_loss"] = None  # weights that give no finite loss on the training rows have diverged
         return entry
-
-    def _rate_of(self, epoch: int) -> float:
-        return self.options.learning_rate * self.options.lr_decay ** (epoch - 1)
 
     def _keep_if_best(self, model, entry: dict[str, Any], history: list[dict[str, Any]]) -> None:
         """Validation chooses, never the held-out split; of equal epochs the first stays."""

@@ -1,0 +1,70 @@
+"""What `semfocus tasks` and `semfocus masks` show."""
+
+import torch
+from rich.table import Table
+from rich.text import Text
+
+from .data import list_tasks, task_info
+from .model.mask_strategies import list_mask_strategies, parse_mask
+
+
+def task_table(name: str | None = None) -> Table:
+    """All tasks, a row each; or one task in full."""
+    paper = set(list_tasks("paper"))
+    if name is not None:
+        info = task_info(name)
+        table = Table("task", info.name, title=info.description)
+        rows = {
+            "level": info.level,
+            "kind": info.kind.replace("_", " "),
+            "vocabulary": " ".join(info.vocabulary),
+            "labels": " ".join(info.labels),
+            "chance": f"{info.chance:.3g}",
+            "shortest length": str(info.min_length),
+            "default length": _length(info.default_length),
+            "example": info.example_text,
+            "its target": info.example_target,
+            "in the paper's suite": "yes" if info.name in paper else "no",
+        }
+        for key, value in rows.items():
+            table.add_row(key, Text(value))
+        return table
+    table = Table("task", "level", "labels", "chance", "length", "example → target", title="* the paper's suite of 8")
+    for task in list_tasks():
+        info = task_info(task)
+        example = f"{info.example_text} → {info.example_target}"
+        star = "*" if task in paper else ""
+        table.add_row(
+            f"{task}{star}",
+            info.level,
+            str(len(info.labels)),
+            f"{info.chance:.3g}",
+            _length(info.default_length),
+            Text(example),
+        )
+    return table
+
+
+def _length(length) -> str:
+    return f"{length[0]}–{length[1]}" if isinstance(length, tuple) else str(length)
+
+
+def mask_table() -> Table:
+    """All registered mask strategies."""
+    table = Table("mask", "example", "depends on", "what it keeps", title="join masks by + : topk:5+sink:1 keeps what either keeps")
+    for name in list_mask_strategies():
+        cls = list_mask_strategies()[name]
+        table.add_row(name, cls.example, "the input" if cls.input_dependent else "positions", (cls.__doc__ or "").splitlines()[0])
+    return table
+
+
+def drawn_mask(spec: str, length: int) -> Text:
+    """The kept keys (■) of each query, a row each; a mask that depends on the input is drawn for random scores."""
+    if length < 1:
+        raise ValueError(f"length is {length}; allowed: at least 1")
+    mask = parse_mask(spec)
+    scores = torch.randn(1, 1, length, length, generator=torch.Generator().manual_seed(0))
+    keep = mask(scores, torch.ones(1, 1, 1, length, dtype=torch.bool)).expand(1, 1, length, length)[0, 0]
+    drawn = "\n".join(" ".join("■" if kept else "·" for kept in row) for row in keep.tolist())
+    about = " (for random scores: it depends on the input)" if mask.input_dependent else ""
+    return Text(f"{mask}{about}: rows are queries, columns keys\n{drawn}")

@@ -1,0 +1,123 @@
+"""The command line: help with an example, one line and exit code 2 for bad input, nothing half-written."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hf_semfocus.cli import main
+
+TINY = ["--length", "12", "--train-size", "200", "--test-size", "100", "--layers", "1", "--epochs", "2", "--batch-size", "50"]
+TINY += ["--set", "validation_size=60", "model.hidden_size=16", "training.stop_early=false"]
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code or 0
+
+
+@pytest.mark.parametrize("command", ["tasks", "masks", "train", "compare", "report"])
+def test_every_command_has_help_with_an_example(command, capsys):
+    assert run(command, "--help") == 0
+    out = capsys.readouterr().out
+    assert f"example:\n  semfocus {command}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trian"], ["trian", "train"]),
+        (["train", "parity_chek", "--output", "OUT"], ["parity_chek", "parity_check"]),
+        (["train", "even_pairs", "--output", "OUT", "--mask", "topk:0"], ["topk", "0"]),
+        (["train", "even_pairs", "--output", "OUT", "--mask", "tpok:5"], ["tpok", "topk"]),
+        (["train", "even_pairs", "--output", "OUT", "--epochs", "none"], ["epochs", "none"]),
+        (["train", "even_pairs", "--output", "OUT", "--epochs", "0"], ["epochs", "0"]),
+        (["train", "even_pairs", "--output", "OUT", "--set", "model.hidden_act=rleu"], ["rleu"]),
+        (["train", "even_pairs", "--output", "OUT", "--length", "long"], ["length", "long"]),
+        (["train", "even_pairs", "--output", "OUT", "--length", "1"], ["length", "1"]),
+        (["train", "even_pairs", "--output", "OUT", "--config", "missing.yaml"], ["missing.yaml"]),
+        (["train", "even_pairs"], ["--output"]),
+        (["train", "even_pairs", "--output", "OUT", "--length", "6"], ["even_pairs", "allow_duplicates"]),
+        (["compare", "--preset", "quikstart", "--output", "OUT"], ["quikstart", "quickstart"]),
+        (["compare", "--output", "OUT"], ["--preset", "--config"]),
+        (["compare", "--preset", "quickstart", "--output", "OUT", "--jobs", "0"], ["jobs", "0"]),
+        (["compare", "--preset", "quickstart", "--output", "OUT", "--masks", "topk:5"], ["baseline", "full"]),
+        (["report", "OUT"], ["OUT"]),
+        (["masks", "banded:4"], ["banded", "4", "odd"]),
+        (["masks", "full", "--length", "0"], ["length", "0"]),
+        (["tasks", "listop"], ["listop", "listops"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_is_one_line_and_exit_code_two(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1, captured.err
+    for word in words:
+        assert word in lines[0]
+    assert not (tmp_path / "OUT").exists() or not any((tmp_path / "OUT").rglob("result.json"))
+
+
+def test_an_unwritable_directory_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert run("compare", "--preset", "quickstart", "--output", tmp_path / "file" / "below") == 2
+    assert run("train", "even_pairs", *TINY, "--output", tmp_path / "file" / "below") == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 2
+
+
+def test_listings(capsys):
+    assert run("tasks") == 0
+    out = capsys.readouterr().out
+    for task in ("parity_check", "listops", "solve_equation"):
+        assert task in out
+    assert run("tasks", "cycle_navigation") == 0
+    assert "STAY" in capsys.readouterr().out
+    assert run("masks") == 0
+    out = capsys.readouterr().out
+    for mask in ("topk", "banded", "sink"):
+        assert mask in out
+    assert run("masks", "banded:3", "--length", "4") == 0
+    drawn = [line.split() for line in capsys.readouterr().out.splitlines() if "■" in line]
+    assert [row.count("■") for row in drawn] == [2, 3, 3, 2]
+
+
+def test_train_shows_both_accuracies_and_goes_on_when_started_again(tmp_path, capsys):
+    assert run("train", "even_pairs", *TINY, "--mask", "topk:3", "--output", tmp_path / "one") == 0
+    out = capsys.readouterr().out
+    assert "epoch 2/2" in out
+    assert "held-out" in out
+    result = json.loads((tmp_path / "one" / "result.json").read_text())
+    assert result["epochs_trained"] == 2
+    assert run("train", "even_pairs", *TINY, "--mask", "topk:3", "--output", tmp_path / "one") == 0
+    assert "epoch 1/2" not in capsys.readouterr().out
+    assert run("train", "even_pairs", *TINY, "--mask", "topk:4", "--output", tmp_path / "one") == 2
+    assert "mask: 'topk:3' there, 'topk:4' asked" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_compare_and_report(tmp_path, capsys):
+    out = tmp_path / "out"
+    grid = ["--masks", "full", "topk:3", "--seeds", "0", "--jobs", "2"]
+    assert run("compare", "--preset", "quickstart", *TINY, *grid, "--output", out) == 0
+    printed = capsys.readouterr().out
+    assert "topk:3" in printed
+    assert str(out / "report.html") in printed.replace("\n", "")
+    summary = json.loads((out / "summary.json").read_text())
+    assert len(summary["runs"]) == 2
+    assert "Changed on the command line" in summary["note"]
+    page = (out / "report.html").read_text()
+    (out / "report.html").unlink()
+    assert run("report", out) == 0
+    assert (out / "report.html").read_text() == page
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys; sys.argv = ['semfocus', '--help']\nfrom hf_semfocus.cli import main\ntry:\n main()\nexcept SystemExit:\n pass\n"
+    code += "print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
+    assert done.stdout.strip().endswith("False")

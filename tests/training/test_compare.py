@@ -1,0 +1,162 @@
+"""The comparison: several at once, killed and started again, with failures that stay where they happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from hf_semfocus.training import compare as comparison
+from hf_semfocus.training.compare import compare, unit_folder
+from hf_semfocus.training.experiment import Experiment
+from hf_semfocus.training.files import read_json_lines
+
+TINY = {
+    "length": 12,
+    "train_size": 200,
+    "validation_size": 60,
+    "test_size": 100,
+    "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
+    "training": {"epochs": 3, "batch_size": 50, "stop_early": False},
+}
+
+
+def experiment(masks=("full", "topk:3"), seeds=(0,), tasks=None, **defaults):
+    return Experiment("tiny", tasks or {"even_pairs": {}}, tuple(masks), tuple(seeds), {**TINY, **defaults})
+
+
+def curves(out, asked):
+    return {
+        unit.name: [
+            {key: value for key, value in row.items() if "seconds" not in key}
+            for row in read_json_lines(unit_folder(out, unit) / "history.jsonl")
+        ]
+        for unit in asked.units()
+    }
+
+
+def test_units_run_in_workers_and_are_not_repeated(tmp_path):
+    asked, seen = experiment(), []
+    results = compare(asked, tmp_path, jobs=2, on_progress=seen.append)
+    assert [result["epochs_trained"] for result in results] == [3, 3]
+    assert {row.state for row in seen[-1]} <= {"reached", "censored"}
+    assert [row.entry["epoch"] for row in seen[-1]] == [3, 3]
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    assert compare(asked, tmp_path, jobs=2) == results
+    # more seeds may join; what is there stays as it is
+    wider = compare(experiment(seeds=(0, 1)), tmp_path, jobs=2)
+    assert wider[:2] == results
+    assert len(wider) == 4
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+
+
+def test_a_failed_unit_stops_no_other_and_is_tried_again(tmp_path):
+    # stack_manipulation rows of length 6 with 200 positions asked of a model that has 4: the run itself fails, not its making
+    asked = experiment(masks=("full",), tasks={"parity_check": {"model": {"max_position_embeddings": 4}}, "even_pairs": {}})
+    broken, fine = compare(asked, tmp_path, jobs=1)
+    assert broken["status"] == "failed"
+    assert "4" in broken["error"]
+    assert fine["epochs_trained"] == 3
+    log = unit_folder(tmp_path, asked.units()[0]) / "log.txt"
+    assert "Traceback" in log.read_text()
+    again, _ = compare(asked, tmp_path, jobs=1)
+    assert again["status"] == "failed"
+    assert log.read_text().count("Traceback (most recent call last)") >= 2
+
+
+def _dies(values, folder):
+    """Stands in a worker's place and is killed as the kernel kills a process that takes too much memory."""
+    if values["mask"] == "full":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return comparison.run_unit(comparison.RunSpec.from_dict(values), folder)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_fails_its_own_unit_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "_work", _dies)
+    dead, fine = compare(experiment(), tmp_path, jobs=2)
+    assert (dead["status"], fine["epochs_trained"]) == ("failed", 3)
+    assert "died" in dead["error"]
+    monkeypatch.undo()
+    mended, _ = compare(experiment(), tmp_path, jobs=2)
+    assert mended["epochs_trained"] == 3
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_and_start_again(tmp_path):
+    """The whole process group is killed in mid-run; the second start ends where an undisturbed comparison ends."""
+    asked = experiment(seeds=(0, 1), training={**TINY["training"], "epochs": 12}, model={**TINY["model"], "hidden_dropout": 0.1})
+    compare(asked, tmp_path / "whole", jobs=2)
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "hf_semfocus.cli", "compare", "--config", str(tmp_path / "experiment.yaml"), "--output", str(out)]
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not any((read_json_lines(path)[-1]["epoch"]) >= 3 for path in out.rglob("history.jsonl")):
+        assert process.poll() is None, "ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not all((unit_folder(out, unit) / "result.json").exists() for unit in asked.units())
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert curves(out, asked) == curves(tmp_path / "whole", asked)
+    assert (out / "report.html").stat().st_size > 10_000
+
+
+def test_two_comparisons_do_not_share_a_directory(tmp_path):
+    with comparison._held(tmp_path), pytest.raises(ValueError, match="another comparison is at work"):
+        compare(experiment(), tmp_path)
+
+
+def test_a_directory_with_other_runs_is_refused_before_anything_is_touched(tmp_path):
+    compare(experiment(), tmp_path, jobs=1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(ValueError, match="would leave out"):
+        compare(experiment(masks=("full", "banded:3")), tmp_path)
+    with pytest.raises(ValueError, match=r"train_size: 200 there, 150 asked"):
+        compare(experiment(train_size=150), tmp_path)
+    history = next(tmp_path.rglob("history.jsonl"))
+    text = history.read_text()
+    history.write_text(text[:-5])
+    with pytest.raises(ValueError, match=r"history\.jsonl is damaged: line 3"):
+        compare(experiment(), tmp_path)
+    history.write_text(text)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_runs_without_their_experiment_are_refused(tmp_path):
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ValueError, match=r"without their experiment\.json"):
+        compare(experiment(), tmp_path)
+    (tmp_path / "experiment.json").write_text(json.dumps({"name": "x"}))
+    with pytest.raises(ValueError, match=r"lacks|damaged"):
+        compare(experiment(), tmp_path)
+
+
+@pytest.mark.slow
+def test_two_processes_under_accelerate_train_as_one_does(tmp_path):
+    """Same rates, every example counted once, the same curve up to the order of sums."""
+    recipes = os.path.join(os.path.dirname(__file__), "..", "..", "recipes")
+    options = ["even_pairs", "--mask", "topk:3", "--length", "12", "--layers", "1", "--train-size", "230", "--test-size", "101"]
+    options += ["--epochs", "3", "--batch-size", "46", "--set", "validation_size=60", "training.stop_early=false", "model.hidden_size=16"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", os.path.join(recipes, "accelerate", "cpu_2.yaml")]
+    script = os.path.join(recipes, "train.py")
+    rows = {}
+    for name, start in (("one", [sys.executable]), ("two", launch)):
+        done = subprocess.run(
+            [*start, script, *options, "--output", str(tmp_path / name)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        rows[name] = read_json_lines(tmp_path / name / "history.jsonl")
+    for one, two in zip(rows["one"], rows["two"], strict=True):
+        assert one["learning_rate"] == two["learning_rate"]
+        for key, size in (("train_accuracy", 230), ("heldout_accuracy", 101)):
+            assert two[key] * size == pytest.approx(round(two[key] * size), abs=1e-9)
+            assert one[key] == pytest.approx(two[key], abs=0.05)
+        assert one["heldout_loss"] == pytest.approx(two["heldout_loss"], rel=1e-2)

@@ -1,0 +1,235 @@
+"""One run: deterministic, paired, stopped and gone on without a trace, and honest about what it did."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import hf_semfocus  # noqa: F401  (registers the Auto classes)
+from hf_semfocus.training.checkpoints import latest_complete_checkpoint
+from hf_semfocus.training.files import read_json_lines
+from hf_semfocus.training.run import run_unit
+
+
+class Killed(BaseException):
+    """Stands for a kill in the middle: nothing in the run may catch it."""
+
+
+def killer(epoch):
+    def on_epoch(entry):
+        if entry["epoch"] == epoch:
+            raise Killed
+
+    return on_epoch
+
+
+def weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def same_weights(one, other):
+    one, other = weights(one), weights(other)
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def curve(folder):
+    """The history without its clock."""
+    rows = read_json_lines(folder / "history.jsonl")
+    return [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
+
+
+def test_a_run_leaves_what_it_says(tiny, tmp_path):
+    entries = []
+    result = run_unit(tiny(training={"epochs": 3}), tmp_path, on_epoch=entries.append)
+    history = read_json_lines(tmp_path / "history.jsonl")
+    assert history == entries
+    assert [row["epoch"] for row in history] == [1, 2, 3]
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result["epochs_trained"] == 3
+    assert result["data"]["chance"] == 0.5
+    assert sum(result["data"]["label_histogram"].values()) == 200
+    assert result["reach"]["sees_all"]
+    assert 0 < result["dispersion"]["mask"]["mean"] < result["dispersion"]["full"]["mean"]
+    # what is on the disk is a checkpoint for the Auto classes, with the accuracy the history ends with
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert model.config.id2label == {0: "0", 1: "1"}
+    assert tokenizer("0 1 1")["input_ids"] == tokenizer.convert_tokens_to_ids(["0", "1", "1"])
+
+
+def test_the_history_s_accuracies_are_those_of_the_saved_model(tiny, tmp_path):
+    from hf_semfocus.data import load_task
+
+    spec = tiny()
+    run_unit(spec, tmp_path)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    data = load_task("even_pairs", length=12, train_size=200, validation_size=60, test_size=100, seed=0)
+    for split, name in (("train", "train_accuracy"), ("test", "heldout_accuracy")):
+        with torch.no_grad():
+            predicted = model(torch.tensor(data[split]["input_ids"])).logits.argmax(-1)
+        expected = (predicted == torch.tensor(data[split]["labels"])).double().mean().item()
+        assert curve(tmp_path)[-1][name] == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(tiny, tmp_path):
+    spec = tiny(model={"hidden_dropout": 0.1})
+    for name in ("one", "two"):
+        run_unit(spec, tmp_path / name)
+    run_unit(tiny(model={"hidden_dropout": 0.1}, seed=1), tmp_path / "other")
+    assert same_weights(tmp_path / "one", tmp_path / "two")
+    assert curve(tmp_path / "one") == curve(tmp_path / "two")
+    assert not same_weights(tmp_path / "one", tmp_path / "other")
+
+
+def test_masks_are_paired_same_rows_same_initial_weights(tiny):
+    from hf_semfocus.data import build_tokenizer
+    from hf_semfocus.training.run import build_model
+
+    tokenizer = build_tokenizer("even_pairs")
+    one, other = (build_model(tiny(mask=mask), tokenizer, 12).state_dict() for mask in ("full", "topk:3"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("killed_at", [1, 3])
+def test_a_killed_run_ends_as_if_it_had_not_been(tiny, tmp_path, killed_at, optimizer):
+    spec = tiny(model={"hidden_dropout": 0.1}, training={"epochs": 4, "optimizer": optimizer, "learning_rate": 0.01})
+    run_unit(spec, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run_unit(spec, tmp_path / "killed", on_epoch=killer(killed_at))
+    assert not (tmp_path / "killed" / "result.json").exists()
+    run_unit(spec, tmp_path / "killed")
+    assert same_weights(tmp_path / "whole", tmp_path / "killed")
+    assert curve(tmp_path / "whole") == curve(tmp_path / "killed")
+
+
+def test_half_a_checkpoint_is_passed_over(tiny, tmp_path):
+    spec = tiny(training={"epochs": 4})
+    run_unit(spec, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run_unit(spec, tmp_path / "killed", on_epoch=killer(3))
+    newest = latest_complete_checkpoint(tmp_path / "killed" / "checkpoints")
+    half = newest.with_name("checkpoint-99")
+    shutil.copytree(newest, half)
+    (half / "whole.json").unlink()
+    (half / "model.safetensors").write_bytes(b"half")
+    run_unit(spec, tmp_path / "killed")
+    assert same_weights(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_larger_budget_continues_a_finished_run(tiny, tmp_path):
+    run_unit(tiny(training={"epochs": 4}), tmp_path / "four")
+    run_unit(tiny(training={"epochs": 2}), tmp_path / "two")
+    run_unit(tiny(training={"epochs": 4}), tmp_path / "two")
+    assert same_weights(tmp_path / "four", tmp_path / "two")
+    assert curve(tmp_path / "four") == curve(tmp_path / "two")
+
+
+def test_a_finished_run_is_not_repeated(tiny, tmp_path):
+    first = run_unit(tiny(), tmp_path)
+    again = run_unit(tiny(), tmp_path, on_epoch=killer(1))
+    assert again == first
+
+
+def test_a_run_killed_between_its_last_epoch_and_its_result_trains_no_further(tiny, tmp_path):
+    spec = tiny(training={"epochs": 9, "stop_early": True, "tau": 0.01, "heldout_tau": 0.01})
+    whole = run_unit(spec, tmp_path / "whole")
+    assert (whole["stopped"], whole["epochs_trained"]) == ("reached", 1)
+    # the same with the budget's end, where the checkpoint stays: take the result away as a kill would have
+    spec = tiny(training={"epochs": 2})
+    run_unit(spec, tmp_path / "budget")
+    before = weights(tmp_path / "budget")
+    (tmp_path / "budget" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "budget" / "model")
+    result = run_unit(spec, tmp_path / "budget", on_epoch=killer(3))
+    assert result["epochs_trained"] == 2
+    assert all(torch.equal(before[name], value) for name, value in weights(tmp_path / "budget").items())
+
+
+def test_evaluating_the_training_split_changes_no_weight(tiny, tmp_path):
+    model = {"hidden_dropout": 0.1}
+    run_unit(tiny(model=model), tmp_path / "on")
+    run_unit(tiny(model=model, training={"evaluate_train": False}), tmp_path / "off")
+    assert same_weights(tmp_path / "on", tmp_path / "off")
+    assert curve(tmp_path / "off")[0]["train_accuracy"] is None
+
+
+def test_rates_fall_by_the_epoch_also_when_the_last_batch_is_short(tiny, tmp_path):
+    run_unit(tiny(training={"batch_size": 64, "learning_rate": 0.5, "lr_decay": 0.9, "epochs": 3}), tmp_path)
+    assert [row["learning_rate"] for row in curve(tmp_path)] == pytest.approx([0.5, 0.45, 0.405])
+
+
+def test_the_stopping_rule_needs_both_thresholds(tiny, tmp_path):
+    both = {"stop_early": True, "epochs": 3, "tau": 0.01, "heldout_tau": 0.01}
+    assert run_unit(tiny(training=both), tmp_path / "both")["epochs_trained"] == 1
+    result = run_unit(tiny(training={**both, "heldout_tau": 1.0}), tmp_path / "one")
+    assert result["epochs_trained"] == 3
+    assert (result["status"], result["epochs_to_tau"], result["epochs_to_heldout_tau"]) == ("reached", 1, None)
+    result = run_unit(tiny(training={**both, "tau": 1.0}), tmp_path / "other")
+    assert (result["status"], result["epochs_to_tau"]) == ("censored", None)
+
+
+def test_a_run_that_diverges_says_so(tiny, tmp_path):
+    spec = tiny(training={"learning_rate": 1e30, "max_grad_norm": 0.0, "epochs": 5})
+    result = run_unit(spec, tmp_path)
+    assert result["status"] == "diverged"
+    assert result["epochs_trained"] < 5
+    assert read_json_lines(tmp_path / "history.jsonl")[-1]["heldout_loss"] is None
+
+
+def test_the_best_weights_by_validation_are_the_ones_saved(tiny, tmp_path):
+    from hf_semfocus.data import load_task
+
+    run_unit(tiny(training={"keep": "best", "epochs": 6, "learning_rate": 0.5}), tmp_path)
+    history = curve(tmp_path)
+    best = max(row["validation_accuracy"] for row in history)
+    assert any(row["validation_accuracy"] < best for row in history), "nothing to choose from: the test shows nothing"
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    rows = load_task("even_pairs", length=12, train_size=200, validation_size=60, test_size=100, seed=0)["validation"]
+    with torch.no_grad():
+        predicted = model(torch.tensor(rows["input_ids"])).logits.argmax(-1)
+    assert (predicted == torch.tensor(rows["labels"])).double().mean().item() == pytest.approx(best)
+
+
+def test_a_sequence_task_reports_whole_rows_and_tokens(tiny, tmp_path):
+    run_unit(tiny(task="stack_manipulation", length=6), tmp_path)
+    for row in curve(tmp_path):
+        assert 0 <= row["heldout_accuracy"] <= row["heldout_token_accuracy"] <= 1
+
+
+def test_listops_rows_of_many_lengths_train(tiny, tmp_path):
+    result = run_unit(tiny(task="listops", length=[5, 30], model={"pooling": "cls"}), tmp_path)
+    assert result["data"]["chance"] == pytest.approx(0.1)
+
+
+def test_bf16_trains_on_a_cpu(tiny, tmp_path):
+    assert run_unit(tiny(training={"bf16": True, "epochs": 1}), tmp_path)["epochs_trained"] == 1
+
+
+@pytest.mark.parametrize("file", ["spec.json", "result.json", "history.jsonl"])
+def test_a_damaged_file_is_named_and_nothing_is_lost(tiny, tmp_path, file):
+    run_unit(tiny(), tmp_path)
+    (tmp_path / file).write_text("{half")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=f"{file} is damaged"):
+        run_unit(tiny(), tmp_path)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
+    with pytest.raises(Killed):
+        run_unit(tiny(), tmp_path, on_epoch=killer(3))
+    checkpoint = latest_complete_checkpoint(tmp_path / "checkpoints")
+    (checkpoint / "optimizer.pt").write_bytes(b"rot")
+    with pytest.raises(ValueError, match=r"optimizer\.pt has changed"):
+        run_unit(tiny(), tmp_path)
+
+
+def test_a_folder_with_another_run_is_refused(tiny, tmp_path):
+    run_unit(tiny(), tmp_path)
+    with pytest.raises(ValueError, match=r"training\.learning_rate: 0\.3 there, 0\.1 asked"):
+        run_unit(tiny(training={"learning_rate": 0.1}), tmp_path)

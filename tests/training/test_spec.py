@@ -1,0 +1,156 @@
+"""Specifications: what is refused, what survives a round trip, what counts as the same run."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_semfocus.training.experiment import Experiment
+from hf_semfocus.training.options import parse_length, parse_setting
+from hf_semfocus.training.presets import PRESETS, preset
+from hf_semfocus.training.spec import RunSpec, TrainingOptions, mask_slug, spread_seed
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"task": "parity_chek"}, ["parity_chek", "parity_check"]),
+        ({"mask": "topk:0"}, ["topk", "0"]),
+        ({"mask": "tokp:5"}, ["tokp", "topk"]),
+        ({"seed": -1}, ["seed", "-1"]),
+        ({"train_size": 0}, ["train_size", "0"]),
+        ({"train_size": "many"}, ["train_size", "many", "int"]),
+        ({"train_size": True}, ["train_size", "True"]),
+        ({"lenght": 20}, ["lenght", "length"]),
+        ({"model": {"hiden_size": 32}}, ["hiden_size", "hidden_size"]),
+        ({"model": {"hidden_size": "wide"}}, ["hidden_size", "wide"]),
+        ({"model": {"mask": "full"}}, ["mask"]),
+        ({"model": {"num_attention_heads": 3}}, ["64", "3"]),
+        ({"training": {"epochs": 0}}, ["epochs", "0"]),
+        ({"training": {"epochs": 2.5}}, ["epochs", "2.5"]),
+        ({"training": {"learning_rate": -1}}, ["learning_rate", "-1"]),
+        ({"training": {"learning_rate": float("nan")}}, ["learning_rate", "nan"]),
+        ({"training": {"lr_decay": 0}}, ["lr_decay"]),
+        ({"training": {"optimizer": "sdg"}}, ["optimizer", "sdg", "sgd"]),
+        ({"training": {"optimizer": "adam", "weight_decay": 0.1}}, ["weight_decay", "adamw"]),
+        ({"training": {"tau": 1.5}}, ["tau", "1.5"]),
+        ({"training": {"keep": "all"}}, ["keep", "best"]),
+        ({"training": {"learning_rat": 1.0}}, ["learning_rat", "learning_rate"]),
+    ],
+    ids=lambda value: json.dumps(value, default=str) if isinstance(value, dict) else None,
+)
+def test_impossible_values_are_refused_in_words(values, words):
+    with pytest.raises(ValueError) as caught:
+        RunSpec.from_dict({"task": "even_pairs", **values})
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_specification_survives_json():
+    spec = RunSpec(
+        task="listops",
+        mask="topk:5+sink:1",
+        seed=7,
+        length=(20, 60),
+        model={"num_hidden_layers": 2, "hidden_act": "mish"},
+        training=TrainingOptions(optimizer="adamw", weight_decay=0.1, epochs=3),
+    )
+    assert RunSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_only_the_budget_may_differ_between_a_run_and_its_continuation(tiny):
+    spec = tiny()
+    assert spec.same_but_for_budget(spec.with_epochs(99))
+    assert not spec.same_but_for_budget(tiny(seed=1))
+    assert not spec.same_but_for_budget(tiny(training={"learning_rate": 0.1}))
+
+
+@given(st.integers(0, 2**31 - 2))
+def test_neighbouring_seeds_are_spread_far_apart(seed):
+    # Accelerate shuffles epoch e with seed + e: two runs share batch orders if their seeds are within an epoch count
+    assert abs(spread_seed(seed) - spread_seed(seed + 1)) > 1000
+    assert 0 <= spread_seed(seed) < 2**31
+
+
+def test_slugs_tell_masks_apart_and_are_safe_as_paths():
+    masks = ["full", "topk:5", "banded:5+global:1", "topk:5+sink:1", "random:5;seed=0", "random:5;seed=1"]
+    slugs = [mask_slug(mask) for mask in masks]
+    assert len(set(slugs)) == len(masks)
+    assert all(set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.") for slug in slugs)
+
+
+def test_an_experiment_is_its_grid_with_pairs_close_together():
+    experiment = Experiment(
+        "x",
+        {"even_pairs": {"length": 20}, "parity_check": {}},
+        ("full", "topk:5"),
+        (0, 1),
+        defaults={"training": {"epochs": 7}},
+    )
+    names = [unit.name for unit in experiment.units()]
+    assert names[:4] == [
+        "even_pairs/full/seed-0",
+        "even_pairs/topk-5/seed-0",
+        "parity_check/full/seed-0",
+        "parity_check/topk-5/seed-0",
+    ]
+    assert len(names) == 8
+    assert {unit.training.epochs for unit in experiment.units()} == {7}
+    assert Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))) == experiment
+
+
+def test_masks_share_every_hyperparameter():
+    for name in PRESETS:
+        for unit in preset(name).units():
+            twin = RunSpec.from_dict({**unit.to_dict(), "mask": "full"})
+            assert twin in preset(name).units()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"masks": ["topk:5"]}, ["baseline", "full"]),
+        ({"seeds": []}, ["seeds"]),
+        ({"seeds": [0.5]}, ["seeds"]),
+        ({"masks": "full"}, ["masks", "list"]),
+        ({"tasks": {"even_pairs": {"seed": 3}}}, ["seed", "grid"]),
+        ({"taks": {}}, ["taks", "tasks"]),
+        ({"name": None, "tasks": {"nope": {}}}, ["nope"]),
+    ],
+)
+def test_experiments_refuse_in_words(change, words):
+    values = {"name": "x", "tasks": {"even_pairs": {}}, "masks": ["full", "topk:5"], "seeds": [0], **change}
+    with pytest.raises(ValueError) as caught:
+        Experiment.from_dict(values)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_yaml_experiments_read(tmp_path):
+    from pathlib import Path
+
+    for path in (Path(__file__).parents[2] / "recipes").glob("*.yaml"):
+        assert Experiment.from_yaml(path).units()
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("a: [")
+    with pytest.raises(ValueError, match=r"bad\.yaml is not YAML"):
+        Experiment.from_yaml(bad)
+
+
+def test_an_unknown_preset_gets_a_suggestion():
+    with pytest.raises(ValueError, match="quickstart"):
+        preset("quikstart")
+
+
+def test_settings_are_typed():
+    assert parse_setting("training.learning_rate=1e-3") == (["training", "learning_rate"], 0.001)
+    assert parse_setting("training.stop_early=false") == (["training", "stop_early"], False)
+    assert parse_setting("model.hidden_act=gelu") == (["model", "hidden_act"], "gelu")
+    assert parse_length("500-600") == (500, 600)
+    for bad in ("x", "=3", "a.b.c=1", "modle.hidden_act=gelu"):
+        with pytest.raises(ValueError, match="--set"):
+            parse_setting(bad)
+    for bad in ("", "forty", "5-", "-5", "1.5"):
+        with pytest.raises(ValueError, match="length"):
+            parse_length(bad)
