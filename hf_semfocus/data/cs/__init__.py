@@ -1,0 +1,1 @@
+"""Tasks of the context-sensitive level: they need a bounded tape."""

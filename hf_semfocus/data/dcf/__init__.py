@@ -1,0 +1,1 @@
+"""Tasks of the deterministic context-free level: one stack solves them."""

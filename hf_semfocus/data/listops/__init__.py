@@ -1,0 +1,1 @@
+"""ListOps: the Long Range Arena grammar, its exact length distribution, and sampling from it."""

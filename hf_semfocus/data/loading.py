@@ -1,0 +1,91 @@
+"""load_task: a task's data as a DatasetDict, made once and cached; and the builder behind it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from .options import check_options
+from .tasks import get_task
+
+if TYPE_CHECKING:
+    from datasets import ArrowBasedBuilder, DatasetDict
+
+
+def build_task(name: str, *, cache_dir: str | os.PathLike[str] | None = None, **options: Any) -> ArrowBasedBuilder:
+    """The ``datasets`` builder of a task: for ``download_and_prepare(num_proc=…)`` or ``as_streaming_dataset()``.
+
+    Args:
+        name: a task's name.
+        cache_dir: where prepared data are kept; None: the cache of ``datasets``.
+        options: as in :func:`load_task`.
+    """
+    from .builders.listops import ListOps
+    from .builders.nnch import NNCH
+
+    task = get_task(name)
+    check_options(name, options)
+    # datasets takes None as "not given"; the default of every option but the length is a value of its own.
+    given = {option: value for option, value in options.items() if value is not None}
+    builder = ListOps if task.level == "listops" else NNCH
+    return builder(config_name=task.name, cache_dir=None if cache_dir is None else os.fspath(cache_dir), **given)
+
+
+def load_task(
+    name: str,
+    *,
+    length: int | tuple[int, int] | None = None,
+    train_size: int = 5000,
+    validation_size: int = 1000,
+    test_size: int = 2000,
+    seed: int = 0,
+    pooling: str = "mean",
+    cache_dir: str | os.PathLike[str] | None = None,
+    num_proc: int | None = None,
+    **options: Any,
+) -> DatasetDict:
+    """Load a task's data, making them first if the cache does not hold them.
+
+    Args:
+        name: a task's name, see :func:`~.tasks.list_tasks`.
+        length: input length in tokens; a number, an inclusive range ``(min, max)``, or None for the task's default (40; ListOps 500–600).
+        train_size, validation_size, test_size: rows of the splits.
+        seed: the data's seed; rows of a split depend on it, not on the splits' sizes.
+        pooling: ``"cls"`` puts ``[CLS]`` in front of ``input_ids``, as the model's pooling of that name expects.
+        cache_dir: where prepared data are kept; None: the cache of ``datasets``.
+        num_proc: worker processes; the rows do not depend on it.
+        options: ``allow_duplicates=True`` lets a split hold an input twice; ``length_splits=[60, 80]`` adds splits ``length_60`` and
+            ``length_80`` of ``test_size`` rows.
+
+    Returns:
+        A ``DatasetDict`` with ``train``, ``validation``, ``test`` and any ``length_<n>``; columns ``text``, ``target``, ``input_ids``,
+        ``labels``, ``length``, and ``depth`` for tasks with trees.
+
+    Raises:
+        ValueError: unknown task or option, a value out of range, or too few different inputs of that length.
+
+    Example:
+        >>> load_task("parity_check", length=40)["train"].num_rows
+        5000
+    """
+    from datasets.exceptions import DatasetGenerationError
+
+    builder = build_task(
+        name,
+        cache_dir=cache_dir,
+        length=length,
+        train_size=train_size,
+        validation_size=validation_size,
+        test_size=test_size,
+        seed=seed,
+        pooling=pooling,
+        **options,
+    )
+    try:
+        builder.download_and_prepare(num_proc=num_proc)
+    except DatasetGenerationError as error:
+        # A user's mistake found on the way (no new input can be drawn) is told as one.
+        if isinstance(error.__cause__, ValueError):
+            raise error.__cause__ from None
+        raise
+    return builder.as_dataset()

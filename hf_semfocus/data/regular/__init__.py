@@ -1,0 +1,1 @@
+"""Tasks of the regular level: a finite automaton solves them."""

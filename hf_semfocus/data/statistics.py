@@ -1,0 +1,57 @@
+"""Label statistics of a split: what accuracy means next to chance and to always answering the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .core.task import IGNORED
+from .tasks import get_task
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+def label_statistics(dataset_split: Dataset, name: str) -> dict[str, Any]:
+    """Histogram of the labels of a split, and the accuracies that stand beside a model's.
+
+    Args:
+        dataset_split: one split, as ``load_task(name)["test"]``.
+        name: the task's name.
+
+    Returns:
+        ``histogram`` ``{label: count}`` (for sequence outputs counted over labelled positions), ``chance`` (a uniform guess),
+        ``majority_label`` and ``majority_accuracy`` (always the most frequent label, on ties the first; per position for sequence
+        outputs), and for sequence outputs ``majority_sequence_accuracy`` (always the most frequent whole output).
+
+    Example:
+        >>> statistics = label_statistics(load_task("parity_check")["test"], "parity_check")
+        >>> statistics["chance"], sum(statistics["histogram"].values())
+        (0.5, 2000)
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    task = get_task(name)
+    # The Arrow column is the whole data set's: an index mapping (shuffle, select) has to be applied.
+    column = dataset_split.with_format("arrow")[:]["labels"]
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        column = pc.list_flatten(column)
+    labels = column.to_numpy()
+    labels = labels[labels != IGNORED]
+    if not len(labels):
+        raise ValueError(f"{name}: the split has no labels to count")
+    counts = np.bincount(labels, minlength=len(task.labels))
+    majority = int(counts.argmax())
+    statistics = {
+        "histogram": dict(zip(task.labels, counts.tolist(), strict=True)),
+        "chance": task.chance,
+        "majority_label": task.labels[majority],
+        "majority_accuracy": int(counts[majority]) / len(labels),
+    }
+    if task.kind == "token_classification":
+        targets = dataset_split.with_format("arrow")[:]["target"]
+        frequencies = pc.value_counts(targets).field("counts")
+        statistics["majority_sequence_accuracy"] = pc.max(frequencies).as_py() / len(targets)
+    return statistics
