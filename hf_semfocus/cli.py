@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Everything heavy is imported inside the commands: `semfocus --help` must not wait for torch.
+# What only one command needs is imported inside it.
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,11 +1,11 @@
 """What `semfocus tasks` and `semfocus masks` show."""
 
 import torch
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from .data import list_tasks, task_info
-from .model.mask_strategies import list_mask_strategies, parse_mask
+from .model.mask_strategies import list_mask_strategies, mask_strategy_class, parse_mask
 
 
 def task_table(name: str | None = None) -> Table:
@@ -29,7 +29,8 @@ def task_table(name: str | None = None) -> Table:
         for key, value in rows.items():
             table.add_row(key, Text(value))
         return table
-    table = Table("task", "level", "labels", "chance", "length", "example → target", title="* the paper's suite of 8")
+    columns = (Column("task", no_wrap=True), "level", "labels", "chance", "length", "example → target")
+    table = Table(*columns, title="* the paper's suite of 8")
     for task in list_tasks():
         info = task_info(task)
         example = f"{info.example_text} → {info.example_target}"
@@ -51,10 +52,15 @@ def _length(length) -> str:
 
 def mask_table() -> Table:
     """All registered mask strategies."""
-    table = Table("mask", "example", "depends on", "what it keeps", title="join masks by + : topk:5+sink:1 keeps what either keeps")
+    title = "join masks by + : topk:5+sink:1 keeps what either keeps"
+    table = Table("mask", "values", "depends on", "what it keeps", title=title)
     for name in list_mask_strategies():
-        cls = list_mask_strategies()[name]
-        table.add_row(name, cls.example, "the input" if cls.input_dependent else "positions", (cls.__doc__ or "").splitlines()[0])
+        cls = mask_strategy_class(name)
+        names = list(cls.parameter_types)
+        written = name + "".join(f":{key}" if not place else f";{key}=…" for place, key in enumerate(names))
+        values = "; ".join(f"{key}: {cls.describe_parameter(key)}" for key in names)
+        about = (cls.__doc__ or "").strip().splitlines()[0]
+        table.add_row(written, values, "scores" if cls.input_dependent else "positions", about)
     return table
 
 

@@ -114,8 +114,8 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `over` on it; mappings inside are merged, everything else is replaced."""
-    merged = dict(base)
+    result = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merged(merged[key], value) if both else value
-    return merged
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merged(result[key], value) if both else value
+    return result

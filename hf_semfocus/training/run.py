@@ -127,6 +127,7 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
         max_grad_norm=options.max_grad_norm,
+        use_cpu=not torch.cuda.is_available(),
         bf16=options.bf16,
         activation_checkpointing=options.gradient_checkpointing,
         ddp_find_unused_parameters=False,
