@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from .palette import LIGHT, Style, Theme, mask_styles
 from .tables import length_text, percent
@@ -24,9 +24,9 @@ LOG_FROM = 12
 def curves(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     """Training and held-out accuracy against epochs: a row of two panels a task.
 
-    A line is the median over the seeds, the band lowest to highest (10–90 % from ten seeds on). Where some seeds
-    have stopped, they count with their last value and the line is dashed; it ends with the last of them. Dots mark
-    where runs stopped, crosses where they diverged, open dots where they are unfinished.
+    A thick line is the median over the seeds, the band lowest to highest (10–90 % from ten seeds on), thin lines are
+    the seeds. Where some seeds have stopped, they count with their last value and the line is dashed; it ends with
+    the last of them. Dots mark where runs stopped, crosses where they diverged, open dots where they are unfinished.
     """
     tasks = [task for task in summary["tasks"] if any(_drawn(summary, task["name"]))]
     if not tasks:
@@ -48,7 +48,7 @@ def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
 
     Full bars with a line: geometric mean and 95 % interval. Pale bars that end in an arrow: only a bound is known
         (some runs were
-    censored). Small marks: the single pairs, triangles pointing to where a bound leaves room.
+    censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room.
     """
     entries = [entry for entry in summary["speedups"] if entry["n_pairs"]]
     if not entries:
@@ -175,7 +175,7 @@ def _curve_panel(
 ) -> None:
     _prepare(axes, theme)
     runs = _drawn(summary, task["name"])
-    lengths = [len(run["history"]) for run in runs]
+    lengths = [len(run["history"]) for run in runs if run["status"] in ("reached", "censored")] or [1]
     is_log = max(lengths) >= LOG_FROM * min(lengths)
     if is_log:
         axes.set_xscale("log")
@@ -194,7 +194,7 @@ def _curve_panel(
         _mask_curve(axes, own, f"{quantity}_accuracy", styles.get(mask), theme)
     name = "training" if quantity == "train" else "held-out"
     axes.set_title(f"{task['name']} (length {length_text(task['length'])}) · {name}", **_title(theme))
-    axes.set_ylim(min(0.0, task["chance"]) if task["chance"] < 0.3 else task["chance"] - 0.12, 1.03)
+    axes.set_ylim(min(0.0, task["chance"]) if task["chance"] < 0.3 else task["chance"] - 0.06, 1.03)
     axes.set_xlabel("epoch (log scale)" if is_log else "epoch", color=theme.ink)
     if quantity == "train":
         axes.set_ylabel("accuracy", color=theme.ink)
@@ -214,6 +214,8 @@ def _mask_curve(axes: Axes, runs: Sequence[Mapping[str, Any]], name: str, style:
         epochs[whole - 1 :], found["middle"][whole - 1 :], color=style.colour, linewidth=1.4, linestyle=(0, (3, 1.5))
     )
     for run, values in known:
+        if len(known) < QUANTILES_FROM:
+            axes.plot(epochs[: len(values)], values, color=style.colour, linewidth=0.6, alpha=0.55)
         unfinished = run["status"] == "unfinished"
         axes.plot(len(values), values[-1], "x" if run["diverged"] else style.marker, color=style.colour,
         markersize=5.5,
@@ -239,7 +241,7 @@ def _speedup_panel(
     for entry in entries:
         place, style = places[entry["task"], entry["mask"]], styles[entry["mask"]]
         if entry["estimate"] is not None:
-            axes.barh(place, entry["estimate"] - 1, left=1, height=0.62, color=style.colour, alpha=0.85)
+            axes.barh(place, entry["estimate"] - 1, left=1, height=0.5, color=style.colour, alpha=0.85)
             if entry["interval_kind"] in ("student_t_95", "bootstrap_95"):
                 axes.plot([entry["low"], entry["high"]], [place] * 2, color=theme.ink, linewidth=1.4, marker="|")
         elif entry["low"] or entry["high"]:
@@ -248,14 +250,14 @@ def _speedup_panel(
             axes.annotate("undetermined", (1, place), xytext=(6, 0), textcoords="offset points", va="center",
                           fontsize=8, color=theme.faint)  # fmt: skip
         for pair in entry["pairs"]:
-            _pair_mark(axes, pair, place, theme)
+            _pair_mark(axes, pair, place + 0.36, theme)
     _plain_log_ticks(axes.xaxis)
 
 
 def _bounded_bar(axes: Axes, entry: Mapping[str, Any], place: int, style: Style) -> None:
     """A pale bar from 1 to the bound, and an arrow for the side on which nothing is known."""
     low, high = entry["low"] or None, entry["high"]
-    looks: dict[str, Any] = {"height": 0.62, "color": style.colour, "alpha": 0.32, "linewidth": 0}
+    looks: dict[str, Any] = {"height": 0.5, "color": style.colour, "alpha": 0.32, "linewidth": 0}
     if low and high:
         axes.barh(place, high - low, left=low, **looks)
         return
@@ -270,7 +272,7 @@ def _pair_ends(entry: Mapping[str, Any]) -> list[float]:
     return [end for pair in entry["pairs"] for end in (pair["lower"], pair["upper"]) if end]
 
 
-def _pair_mark(axes: Axes, pair: Mapping[str, Any], place: int, theme: Theme) -> None:
+def _pair_mark(axes: Axes, pair: Mapping[str, Any], place: float, theme: Theme) -> None:
     lower, upper = pair["lower"], pair["upper"]
     looks: dict[str, Any] = {"color": theme.ink, "markersize": 3.6, "alpha": 0.75, "linestyle": "", "zorder": 3}
     if lower and lower == upper:
@@ -293,11 +295,9 @@ def _prepare(axes: Axes, theme: Theme) -> None:
 
 def _plain_log_ticks(axis: Any) -> None:
     """1, 2, 5, 10, 20 … instead of powers of ten."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _key(style: Style, label: str) -> Line2D:

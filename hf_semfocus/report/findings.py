@@ -1,0 +1,151 @@
+"""The main result in words, made from the numbers: no sentence claims more than its pairs and its interval carry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .tables import SEEDS_SHOWN, accuracy, percent, plural
+
+CLEAR = ("student_t_95", "bootstrap_95")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one mask did on one task, in a sentence or a few.
+
+    Args:
+        task, mask: names.
+        verdict: "faster", "slower", "open" (the numbers do not say), or "none" (no pair).
+        text: the sentences.
+        warning: that the mask cannot see the whole input; empty if it can.
+    """
+
+    task: str
+    mask: str
+    verdict: str
+    text: str
+    warning: str
+
+
+def findings(summary: Mapping[str, Any]) -> list[Finding]:
+    """A finding for each task and mask but the baseline, in the order of the summary."""
+    found = []
+    reaches = {(entry["task"], entry["mask"]): entry for entry in summary["reach"]}
+    aggregates = {(entry["task"], entry["mask"]): entry for entry in summary["aggregates"]}
+    tasks = {task["name"]: task for task in summary["tasks"]}
+    for entry in summary["speedups"]:
+        if entry["quantity"] != "train":
+            continue
+        key = entry["task"], entry["mask"]
+        own, base = aggregates[key], aggregates.get((entry["task"], summary["baseline"]))
+        task = tasks[entry["task"]]
+        verdict, text = _speed(entry, own, base, task.get("tau"), summary["baseline"])
+        text += _heldout(own, base, task, summary["baseline"])
+        found.append(Finding(*key, verdict, text, blind_warning(reaches.get(key))))
+    return found
+
+
+def headline(summary: Mapping[str, Any]) -> str:
+    """One sentence over all tasks: for each mask, on how many tasks it was faster or slower, and on how many it is open.
+
+    A task counts only with a clear verdict: an interval on one side of 1, or without an interval all pairs on one side.
+    """
+    by_mask: dict[str, list[Finding]] = {}
+    for finding in findings(summary):
+        by_mask.setdefault(finding.mask, []).append(finding)
+    if not by_mask:
+        return f"Only {summary['baseline']} was run: there is nothing to compare."
+    parts = []
+    for mask, own in by_mask.items():
+        verdicts = [finding.verdict if finding.verdict in ("faster", "slower") else "open" for finding in own]
+        words = [f"{word} on {verdicts.count(word)}" for word in ("faster", "slower", "open") if word in verdicts]
+        blind = sum(bool(finding.warning) for finding in own)
+        note = f" (cannot see the whole input on {blind})" if blind else ""
+        if len(verdicts) == 1:  # "on 1" says nothing where there is one task
+            words, note = verdicts, note.replace(" on 1", "")
+        parts.append(f"{mask} {', '.join(words)}{note}")
+    count = plural(len(summary["tasks"]), "task")
+    seeds = plural(len(summary["seeds"]), "seed")
+    return f"Against {summary['baseline']}, over {count} and {seeds}: {'; '.join(parts)}."
+
+
+def blind_warning(reach: Mapping[str, Any] | None) -> str:
+    """The sentence for a mask whose reach does not span the task's length; empty for any other."""
+    if reach is None or reach["sees_all"] is not False:
+        return ""
+    text = reach["text"]
+    if text.startswith("own"):
+        how = f"information never leaves its {text}"
+    elif text.startswith(("±", "−")):
+        how = f"information travels at most {text}"
+    else:
+        how = f"a position sees {text}"
+    return (
+        f"It cannot see the whole input: through all its layers {how}. "
+        "No benefit here may mean that it cannot see, not that focus does not help."
+    )
+
+
+def _speed(
+    entry: Mapping[str, Any], own: Mapping[str, Any], base: Mapping[str, Any] | None, tau: float | None, baseline: str
+) -> tuple[str, str]:
+    goal, n = f"{percent(tau)} training accuracy", entry["n_pairs"]
+    if n == 0:
+        reasons = "; ".join(f"seed {item['seed']}: {item['reason']}" for item in entry["without_pair"])
+        return "none", f"No pair with {baseline} to compare ({reasons or 'no runs'})."
+    epochs = f"epochs {_epochs(own)}" + (f" against {_epochs(base)}" if base else "")
+    faster, slower = entry["faster"], entry["slower"]
+    pairs = plural(n, "pair")
+    if entry["interval_kind"] in CLEAR:
+        if entry["low"] > 1:
+            return "faster", f"Reached {goal} sooner than {baseline}: {entry['text']} over {pairs} ({epochs})."
+        if entry["high"] < 1:
+            return "slower", f"Reached {goal} later than {baseline}: {entry['text']} over {pairs} ({epochs})."
+        return "open", f"No clear difference in epochs to {goal}: {entry['text']} over {pairs} ({epochs})."
+    too_few = " Too few pairs for an interval." if n < 3 else ""
+    never = own["n_reached"] == 0 and own["n_failed"] + own["n_unfinished"] < own["n_runs"]
+    did_not = f"Did not reach {goal} in any run ({epochs})" if never else ""
+    start = f"{did_not}. " if did_not else ""
+    after = "" if did_not else f" ({epochs})"
+    if entry["undetermined"] == n:
+        return "open", f"{start}The speed-up is undetermined in {_all(n)}{after}."
+    counts = _counts(entry)
+    if faster == n:
+        return "faster", f"Reached {goal} sooner than {baseline} in {_all(n)}: {_short(entry)} ({epochs}).{too_few}"
+    if slower == n:
+        # A pair is slower without the mask having got there only where the baseline did.
+        how = f"{did_not}; {baseline} did" if did_not else f"Reached {goal} later than {baseline}"
+        return "slower", f"{how} in {_all(n)}: {_short(entry)}{after}.{too_few}"
+    return "open", f"{start}{counts[0].upper()}{counts[1:]} pairs; {_short(entry)}{after}.{too_few}"
+
+
+def _epochs(aggregate: Mapping[str, Any]) -> str:
+    if aggregate["n_runs"] > SEEDS_SHOWN:
+        return f"median {aggregate['median_epochs_text']}"
+    return aggregate["epochs_to_tau_text"]
+
+
+def _all(n: int) -> str:
+    return "the one pair" if n == 1 else "both pairs" if n == 2 else f"all {n} pairs"
+
+
+def _short(entry: Mapping[str, Any]) -> str:
+    """The speed-up's text without its counts, which the sentence gives itself."""
+    return entry["text"].partition(" (")[0]
+
+
+def _counts(entry: Mapping[str, Any]) -> str:
+    words = [f"{entry[what]} {what}" for what in ("faster", "slower", "equal", "undetermined") if entry[what]]
+    return f"{', '.join(words)} of {entry['n_pairs']}"
+
+
+def _heldout(own: Mapping[str, Any], base: Mapping[str, Any] | None, task: Mapping[str, Any], baseline: str) -> str:
+    if own["final_heldout_mean"] is None:
+        return ""
+    text = f" Held-out accuracy at the end {accuracy(own['final_heldout_mean'])}"
+    if base and base["final_heldout_mean"] is not None:
+        text += f" ({baseline} {accuracy(base['final_heldout_mean'])}; chance {accuracy(task['chance'])}"
+        if task["majority_accuracy"] is not None:
+            text += f", majority class {accuracy(task['majority_accuracy'])}"
+        text += ")"
+    return text + "."

@@ -1,0 +1,231 @@
+"""`report.html`: one self-contained page (styles inside, pictures as data URIs, no links out), and the pictures as files."""
+
+import base64
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib
+from matplotlib.figure import Figure
+
+from . import pictures
+from .findings import findings, headline
+from .palette import DARK, LIGHT, Theme, mask_styles
+from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
+
+FORMAT = 1
+PNG_DPI = 150
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as the page shows it: the same drawing for light and for dark, as data URIs."""
+
+    title: str
+    light: str
+    dark: str
+    alt: str
+    caption: str
+    width: int
+    height: int
+
+
+def write_report(run_dir: Path | str) -> Path:
+    """Writes `report.html` and `figures/*.png` from the `summary.json` of a run directory; returns the page's path.
+
+    Each file appears whole or not at all. Make the summary first (`hf_semfocus.training.summary.write_summary`).
+
+    Raises:
+        ValueError: there is no summary, or it is damaged or of another format.
+    """
+    run_dir = Path(run_dir)
+    summary = _read_summary(run_dir / "summary.json")
+    for name, (draw, *_) in PICTURES.items():
+        figure = draw(summary, LIGHT)
+        path = run_dir / "figures" / f"{name}.png"
+        if figure is not None:
+            _write_whole(path, _drawn(figure, "png"))
+        else:  # a picture of an earlier state would contradict the page
+            path.unlink(missing_ok=True)
+    page = run_dir / "report.html"
+    _write_whole(page, render(summary).encode("utf-8"))
+    return page
+
+
+def render(summary: Mapping[str, Any]) -> str:
+    """The page as text. Everything that comes from the summary is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hf_semfocus", "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    runs = summary["runs"]
+    found = findings(summary)
+    rows = table_rows(summary)
+    taus = (_shared_tau(summary, name) for name in ("tau", "heldout_tau"))
+    return environment.get_template("report.html.jinja").render(
+        s=summary,
+        title=f"{summary['name'] or 'A comparison'}: learning under sparse attention",
+        headline=headline(summary),
+        findings=[(task["name"], [f for f in found if f.task == task["name"]]) for task in summary["tasks"]],
+        rows=rows,
+        blind=_blind(summary, rows),
+        many=any(entry["n_runs"] > SEEDS_SHOWN for entry in summary["aggregates"]),
+        pictures=_pictures(summary),
+        styles=mask_styles(summary["masks"], summary["baseline"]),
+        dark_baseline=DARK.baseline,
+        tau=next(taus),
+        heldout_tau=next(taus),
+        unfinished=sum(run["status"] == "unfinished" for run in runs),
+        troubled=[run for run in runs if run["diverged"] or run["status"] in ("failed", "unfinished")],
+        censored=[run for run in runs if run["status"] == "censored" and not run["diverged"]],
+        outcome=outcome,
+        accuracy=accuracy,
+        seconds=seconds,
+        plural=plural,
+        length_text=length_text,
+    )
+
+
+def outcome(run: Mapping[str, Any]) -> str:
+    """What became of a run, in words."""
+    if run["status"] == "failed":
+        return f"failed: {run['error'] or 'no reason was kept'}"
+    if run["status"] == "unfinished":
+        return "unfinished" if run["epochs_trained"] else "not started, or no epoch yet"
+    if run["diverged"]:
+        before = f" after it had reached τ in epoch {run['epochs_to_tau']}" if run["epochs_to_tau"] else ""
+        return f"diverged in epoch {run['epochs_trained']}{before}"
+    return {"reached": "reached τ", "censored": "censored: budget used up"}[run["status"]]
+
+
+Draw = Callable[[Mapping[str, Any], Theme], Figure | None]
+
+PICTURES: dict[str, tuple[Draw, str, str]] = {
+    "curves": (
+        pictures.curves,
+        "Accuracy against epochs",
+        "Accuracy on the whole training split (left) and on held-out data (right) at the end of each epoch. Thick lines are "
+        f"medians over the seeds, bands run from the lowest to the highest seed (10–90 % from {pictures.QUANTILES_FROM} seeds "
+        "on), thin lines are single seeds. Filled marks: the run stopped there; crosses: it diverged; open marks: it is not "
+        "finished. A line is dashed where some seeds had stopped: those count with their last value. Dotted lines: chance and "
+        "the threshold τ.",
+    ),
+    "speedups": (
+        pictures.speedups,
+        "Speed-ups",
+        "Epochs of the baseline over epochs of the mask; right of 1 the mask needed fewer. Full bars: geometric mean, with the "
+        "95 % interval as a line where there are three pairs or more. Pale bars with an arrow: runs were censored, so the median "
+        "is known only to lie beyond the bar's end. Small marks below a bar: single pairs, triangles where a pair gives only "
+        "a bound.",
+    ),
+    "dispersion": (
+        pictures.dispersion,
+        "Dispersion and speed-up",
+        "Spread of the attention scores that the mask keeps, over the spread of all scores, in the trained models of that mask "
+        "(means over queries, heads, layers and seeds), against the speed-up in epochs to τ training accuracy. Triangles: only "
+        "a bound of the speed-up is known. Masks whose speed-up is undetermined are not drawn. A few points on a few tasks "
+        "show no law.",
+    ),
+}  # fmt: skip
+
+
+def _pictures(summary: Mapping[str, Any]) -> list[Picture]:
+    made = []
+    for name, (draw, title, caption) in PICTURES.items():
+        light, dark = draw(summary, LIGHT), draw(summary, DARK)
+        if light is None or dark is None:
+            continue
+        width, height = (round(96 * inches) for inches in light.get_size_inches())
+        made.append(Picture(title, _data_uri(light), _data_uri(dark), _alt(name, summary), caption, width, height))
+    return made
+
+
+def _alt(name: str, summary: Mapping[str, Any]) -> str:
+    """What a reader who does not see the picture must know: the same numbers in words."""
+    if name == "curves":
+        parts = [
+            f"{entry['task']} {entry['mask']}: training τ at {entry['epochs_to_tau_text']}, "
+            f"held-out {accuracy(entry['final_heldout_mean'])} at the end"
+            for entry in summary["aggregates"]
+        ]
+        return "Line charts of accuracy against epochs. " + "; ".join(parts) + "."
+    if name == "speedups":
+        parts = [
+            f"{entry['task']} {entry['mask']} {'training' if entry['quantity'] == 'train' else 'held-out'}: {entry['text']}"
+            for entry in summary["speedups"]
+        ]
+        return "Bar chart of speed-ups. " + "; ".join(parts) + "."
+    words = {"exact": "", "more": "at least ", "less": "at most "}
+    parts = [
+        f"{point['task']} {point['mask']}: dispersion ratio {point['ratio']:.2f}, "
+        f"speed-up {words[point['kind']]}{point['speedup']:.2g}"
+        for point in pictures.dispersion_points(summary)
+    ]
+    return "Scatter chart of dispersion ratio against speed-up. " + "; ".join(parts) + "."
+
+
+def _blind(summary: Mapping[str, Any], rows: Iterable[Any]) -> list[tuple[str, str]]:
+    """Tasks on which some masks cannot see the whole input, with the names of these masks and their reach."""
+    found = []
+    for task in summary["tasks"]:
+        own = [row for row in rows if row.task == task["name"] and row.sees_all is False]
+        if own:
+            found.append((task["name"], ", ".join(f"{row.mask} ({row.reach})" for row in own)))
+    return found
+
+
+def _shared_tau(summary: Mapping[str, Any], name: str) -> str:
+    values = {task.get(name) for task in summary["tasks"]}
+    return percent(values.pop()) if len(values) == 1 else percent(None)
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; `semfocus report {path.parent}` makes it anew from the runs")
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); `semfocus report {path.parent}` makes it anew") from None
+    if not isinstance(summary, dict) or summary.get("format") != FORMAT:
+        found = summary.get("format") if isinstance(summary, dict) else None
+        raise ValueError(
+            f"{path} has format {found!r}, allowed: {FORMAT}; `semfocus report {path.parent}` makes it anew"
+        )
+    return summary
+
+
+def _drawn(figure: Figure, kind: str) -> bytes:
+    """The figure as a file's bytes: the same bytes for the same summary (no date, no random ids)."""
+    buffer = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    with matplotlib.rc_context({"svg.hashsalt": "hf-semfocus"}):
+        figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=metadata, facecolor=figure.get_facecolor())
+    return buffer.getvalue()
+
+
+def _data_uri(figure: Figure) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(_drawn(figure, "svg")).decode("ascii")
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """A temporary file beside `path`, renamed into place: a reader never meets half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)  # mkstemp makes files for their owner alone
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
