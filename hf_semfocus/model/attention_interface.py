@@ -13,7 +13,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention_masked import masked_attention
 from .attention_reference import reference_attention
-from .mask_base import MaskStrategy
+from .mask_base import MaskStrategy, first_valid_key
 
 IMPLEMENTATION = "semfocus"
 
@@ -75,6 +75,24 @@ def expand_attention_mask(attention_mask: torch.Tensor | None, batch: int, lengt
     )
 
 
+def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Position of each token, counted from the first one that any query may see.
+
+    Args:
+        attention_mask: what :func:`expand_attention_mask` returns, not None.
+
+    Returns:
+        int64 ``(B or 1, L)``, negative in front of the first valid token.
+
+    Example:
+        >>> positions_from_mask(torch.tensor([[[[False, True, True]]]])).tolist()
+        [[-1, 0, 1]]
+    """
+    valid, _ = split_attention_mask(attention_mask)
+    steps = torch.arange(attention_mask.shape[-1], device=attention_mask.device)
+    return steps if valid is None else steps - first_valid_key(valid).squeeze(1)
+
+
 def _strategy_of(module: torch.nn.Module) -> MaskStrategy:
     mask = getattr(module, "mask_strategy", None)
     if not isinstance(mask, MaskStrategy):
@@ -134,7 +152,7 @@ def semfocus_attention_forward(
             query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
             keep=keep, return_weights=output_attentions,
         )  # fmt: skip
-    weights = weights.to(query.dtype) if output_attentions else None
+    weights = weights.to(query.dtype) if output_attentions and weights is not None else None
     return output.transpose(1, 2).contiguous(), weights
 
 
@@ -158,7 +176,7 @@ def eager_attention_forward(
         query, key, value, _strategy_of(module), valid, scaling, dropout, query_positions, key_positions,
         bias=bias, return_weights=True,
     )  # fmt: skip
-    return output.transpose(1, 2).contiguous(), weights.to(query.dtype) if output_attentions else None
+    return output.transpose(1, 2).contiguous(), (weights.to(query.dtype) if output_attentions else None)
 
 
 def semfocus_mask(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -168,7 +186,9 @@ def semfocus_mask(*args: Any, **kwargs: Any) -> torch.Tensor:
     causal by itself where it must be. Ours is told everything by its mask.
     """
     kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
-    return sdpa_mask(*args, **kwargs)
+    mask = sdpa_mask(*args, **kwargs)
+    assert mask is not None, "a mask builder told not to skip returned no mask"
+    return mask
 
 
 ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, semfocus_attention_forward)

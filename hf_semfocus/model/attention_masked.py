@@ -41,7 +41,7 @@ class _AttendWithWeights(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, weights, dropout_mask = ctx.saved_tensors
         dropped = weights if dropout_mask is None else weights * dropout_mask
         grad_value = torch.matmul(dropped.transpose(-1, -2), grad_output)

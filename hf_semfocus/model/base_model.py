@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_interface import IMPLEMENTATION, expand_attention_mask, split_attention_mask
+from .attention_interface import IMPLEMENTATION, expand_attention_mask, positions_from_mask
 from .configuration_semfocus import SemFocusConfig
 from .layers import (
     LearnedPositions,
@@ -21,7 +21,6 @@ from .layers import (
     SinusoidalPositions,
     position_std,
 )
-from .mask_base import first_valid_key
 
 
 class SemFocusPreTrainedModel(PreTrainedModel):
@@ -31,9 +30,9 @@ class SemFocusPreTrainedModel(PreTrainedModel):
     config_class = SemFocusConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["SemFocusEmbeddings", "SemFocusLayer"]
+    _no_split_modules = ["SemFocusEmbeddings", "SemFocusLayer"]  # noqa: RUF012  # Transformers' own pattern
     _supports_attention_backend = True
-    _can_record_outputs = {"hidden_states": SemFocusLayer, "attentions": SemFocusAttention}
+    _can_record_outputs = {"hidden_states": SemFocusLayer, "attentions": SemFocusAttention}  # noqa: RUF012
 
     def __init__(self, config: SemFocusConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -103,7 +102,7 @@ class SemFocusModel(SemFocusPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the token embeddings."""
-        self.embeddings.tokens = value
+        self.embeddings.tokens = value  # type: ignore[assignment]
 
     @capture_outputs
     def forward(
@@ -139,9 +138,7 @@ class SemFocusModel(SemFocusPreTrainedModel):
         attention_mask = expand_attention_mask(attention_mask, batch, length)
         positions = None
         if attention_mask is not None:
-            valid, _ = split_attention_mask(attention_mask)
-            steps = torch.arange(length, device=inputs_embeds.device)
-            positions = (steps - first_valid_key(valid).squeeze(1)).expand(batch, length)
+            positions = positions_from_mask(attention_mask).expand(batch, length)
         hidden_states = self.encoder(
             self.embeddings(inputs_embeds, positions),
             attention_mask=attention_mask,

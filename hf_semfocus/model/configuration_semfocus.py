@@ -164,7 +164,7 @@ class SemFocusConfig(PreTrainedConfig):
 
         Transformers refuses this in a config for every implementation but ``eager``; all of ours return weights.
         """
-        return self._output_attentions
+        return bool(self._output_attentions)
 
     @output_attentions.setter
     def output_attentions(self, value: bool) -> None:

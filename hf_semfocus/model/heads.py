@@ -23,10 +23,10 @@ class SemFocusForSequenceClassification(SemFocusPreTrainedModel):
 
     def __init__(self, config: SemFocusConfig) -> None:
         super().__init__(config)
-        self.num_labels = config.num_labels
+        self.num_labels: int = config.num_labels  # type: ignore[assignment]  # None only before __post_init__
         self.model = SemFocusModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
 
     @can_return_tuple
@@ -77,10 +77,10 @@ class SemFocusForTokenClassification(SemFocusPreTrainedModel):
 
     def __init__(self, config: SemFocusConfig) -> None:
         super().__init__(config)
-        self.num_labels = config.num_labels
+        self.num_labels: int = config.num_labels  # type: ignore[assignment]  # None only before __post_init__
         self.model = SemFocusModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
 
     @can_return_tuple

@@ -14,6 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention_interface import IMPLEMENTATION, eager_attention_forward, semfocus_attention_forward
 from .attention_reference import compute_dtype, without_autocast
 from .configuration_semfocus import SemFocusConfig
+from .mask_base import MaskStrategy
 
 
 class ScoreLinear(nn.Linear):
@@ -26,7 +27,7 @@ class LearnedPositions(nn.Embedding):
     def __init__(self, config: SemFocusConfig) -> None:
         super().__init__(config.max_position_embeddings, config.hidden_size)
 
-    def forward(self, positions_BL: torch.Tensor | None, length: int) -> torch.Tensor:
+    def forward(self, positions_BL: torch.Tensor | None, length: int) -> torch.Tensor:  # type: ignore[override]
         """``(B or 1, L, d)``; positions None means 0, 1, …"""
         return self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
 
@@ -230,6 +231,7 @@ class SemFocusEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(SemFocusLayer(config, index) for index in range(config.num_hidden_layers))
+        self.masks = [config.mask_of_layer(index) for index in range(config.num_hidden_layers)]
         pre_norm = config.norm_position == "pre"
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
 
@@ -244,27 +246,27 @@ class SemFocusEncoder(nn.Module):
         shared = {}
         if self.config._attn_implementation == IMPLEMENTATION:
             shared = self._shared_keeps(hidden_states, attention_mask, positions)
-        for layer in self.layers:
+        for layer, mask in zip(self.layers, self.masks, strict=True):
             hidden_states = layer(
                 hidden_states,
                 attention_mask=attention_mask,
                 positions=positions,
-                keep=shared.get(str(layer.attention.mask_strategy)),
+                keep=shared.get(mask),
                 output_attentions=output_attentions,
             )
         return self.final_norm(hidden_states)
 
     def _shared_keeps(
         self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None, positions: torch.Tensor | None
-    ) -> dict[str, torch.Tensor]:
+    ) -> dict[MaskStrategy, torch.Tensor]:
         """What each mask that is fixed by positions keeps: the same in all layers, so it is computed once."""
         if attention_mask is not None and attention_mask.dtype != torch.bool:
             return {}
-        masks = {str(layer.attention.mask_strategy): layer.attention.mask_strategy for layer in self.layers}
         batch, length = hidden_BLd.shape[:2]
+        # Only its shape and device are looked at.
         scores = hidden_BLd.new_zeros(()).expand(batch, 1, length, length)
         return {
-            name: mask.kept(scores, attention_mask, query_positions=positions, key_positions=positions)
-            for name, mask in masks.items()
+            mask: mask.kept(scores, attention_mask, query_positions=positions, key_positions=positions)
+            for mask in dict.fromkeys(self.masks)
             if not mask.input_dependent
         }

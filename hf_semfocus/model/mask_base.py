@@ -60,12 +60,13 @@ def _allowed(kind: type, limits: dict[str, Any]) -> str:
 
 
 def _is_allowed(value: Any, kind: type, limits: dict[str, Any]) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
-        return False
     if limits.get("choices") and value not in limits["choices"]:
         return False
     if kind is str:
-        return re.fullmatch(r"[A-Za-z0-9_.-]+", value) is not None
+        return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]+", value) is not None
+    # bool is an int to Python, not to a reader of `topk:True`.
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+        return False
     if not math.isfinite(value):
         return False
     return (
@@ -150,6 +151,8 @@ class MaskStrategy:
     input_dependent: ClassVar[bool] = False
     #: Name and type of every parameter, in order; the first one is written after the colon.
     parameter_types: ClassVar[dict[str, type]] = {}
+    #: The arguments of :func:`parameter` for each of them.
+    parameter_limits: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -157,34 +160,35 @@ class MaskStrategy:
         if "input_dependent" not in cls.__dict__ and "keep" in cls.__dict__:
             cls.input_dependent = True
         hints = get_type_hints(cls)
-        cls.parameter_types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the line above made it one
+        cls.parameter_types = {field.name: hints[field.name] for field in fields}
+        cls.parameter_limits = {field.name: field.metadata.get("limits", {}) for field in fields}
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
-            kind, limits = self.parameter_types[field.name], field.metadata.get("limits", {})
+        for name, kind in self.parameter_types.items():
+            limits = self.parameter_limits[name]
             if kind not in (int, float, str):
                 continue
-            value = getattr(self, field.name)
+            value = getattr(self, name)
             if not _is_allowed(value, kind, limits):
                 raise ValueError(
-                    f"mask strategy {self.name or type(self).__name__!r} needs {field.name}, "
+                    f"mask strategy {self.name or type(self).__name__!r} needs {name}, "
                     f"{_allowed(kind, limits)}; got {value!r}"
                 )
             if kind is float:
-                object.__setattr__(self, field.name, float(value))
+                object.__setattr__(self, name, float(value))
 
     @classmethod
     def describe_parameter(cls, name: str) -> str:
         """Words for what the parameter `name` may be, such as ``an integer >= 1``."""
-        limits = next(f.metadata.get("limits", {}) for f in dataclasses.fields(cls) if f.name == name)  # type: ignore[arg-type]
-        return _allowed(cls.parameter_types[name], limits)
+        return _allowed(cls.parameter_types[name], cls.parameter_limits[name])
 
     def __str__(self) -> str:
         """The canonical specification, which :func:`parse_mask` turns back into an equal strategy."""
         text = self.name or type(self).__name__
-        for index, field in enumerate(dataclasses.fields(self)):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            text += f":{value}" if index == 0 else f";{field.name}={value}"
+        for index, name in enumerate(self.parameter_types):
+            value = getattr(self, name)
+            text += f":{value}" if index == 0 else f";{name}={value}"
         return text
 
     __repr__ = __str__
