@@ -5,7 +5,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def render(summary: Mapping[str, Any]) -> str:
         headline=headline(summary),
         findings=[(task["name"], [f for f in found if f.task == task["name"]]) for task in summary["tasks"]],
         rows=rows,
-        blind=_blind(summary, rows),
+        blind=any(row.sees_all is False for row in rows),
         many=any(entry["n_runs"] > SEEDS_SHOWN for entry in summary["aggregates"]),
         pictures=_pictures(summary),
         styles=mask_styles(summary["masks"], summary["baseline"]),
@@ -170,16 +170,6 @@ def _alt(name: str, summary: Mapping[str, Any]) -> str:
         for point in pictures.dispersion_points(summary)
     ]
     return "Scatter chart of dispersion ratio against speed-up. " + "; ".join(parts) + "."
-
-
-def _blind(summary: Mapping[str, Any], rows: Iterable[Any]) -> list[tuple[str, str]]:
-    """Tasks on which some masks cannot see the whole input, with the names of these masks and their reach."""
-    found = []
-    for task in summary["tasks"]:
-        own = [row for row in rows if row.task == task["name"] and row.sees_all is False]
-        if own:
-            found.append((task["name"], ", ".join(f"{row.mask} ({row.reach})" for row in own)))
-    return found
 
 
 def _shared_tau(summary: Mapping[str, Any], name: str) -> str:

@@ -186,8 +186,8 @@ def _curve_panel(
     for value, label in ((task["chance"], "chance"), (tau, "τ")):
         if value is not None:
             axes.axhline(value, color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
-            axes.annotate(label, (1, value), xycoords=("axes fraction", "data"), xytext=(-2, 2),
-                          textcoords="offset points", ha="right", fontsize=7.5, color=theme.faint)  # fmt: skip
+            axes.annotate(label, (1, value), xycoords=("axes fraction", "data"), xytext=(4, 0),
+                          textcoords="offset points", va="center", annotation_clip=False, fontsize=7.5, color=theme.faint)  # fmt: skip
     # The baseline last, so that it lies above the others.
     for mask in sorted(summary["masks"], key=lambda mask: mask == summary["baseline"]):
         own = [run for run in runs if run["mask"] == mask]
