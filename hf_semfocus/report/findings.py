@@ -116,7 +116,7 @@ def _speed(
         # A pair is slower without the mask having got there only where the baseline did.
         how = f"{did_not}; {baseline} did" if did_not else f"Reached {goal} later than {baseline}"
         return "slower", f"{how} in {_all(n)}: {_short(entry)}{after}.{too_few}"
-    return "open", f"{start}{counts[0].upper()}{counts[1:]} pairs; {_short(entry)}{after}.{too_few}"
+    return "open", f"{start}{counts}; {_short(entry)}{after}.{too_few}"
 
 
 def _epochs(aggregate: Mapping[str, Any]) -> str:
@@ -136,7 +136,7 @@ def _short(entry: Mapping[str, Any]) -> str:
 
 def _counts(entry: Mapping[str, Any]) -> str:
     words = [f"{entry[what]} {what}" for what in ("faster", "slower", "equal", "undetermined") if entry[what]]
-    return f"{', '.join(words)} of {entry['n_pairs']}"
+    return f"{', '.join(words)} of {plural(entry['n_pairs'], 'pair')}"
 
 
 def _heldout(own: Mapping[str, Any], base: Mapping[str, Any] | None, task: Mapping[str, Any], baseline: str) -> str:

@@ -31,7 +31,8 @@ EVERYTHING = {
 
 
 def accuracy_at(epoch, target, chance, phase):
-    """First ≥ 0.95 at `target`: a plateau, a rise over the last third, then 0.99. Without a target the plateau stays."""
+    """First ≥ 0.95 at `target`: a plateau, a rise over the last third, then 0.99. Without a target the plateau
+    stays."""
     wobble = 0.02 * math.sin(1.3 * epoch + phase)
     if target is None or epoch < 0.7 * target:
         return chance + 0.03 + wobble + 0.05 * epoch / (epoch + 40)

@@ -1,0 +1,25 @@
+"""Summaries of synthetic run directories, made once."""
+
+import json
+
+import pytest
+
+from hf_semfocus.training.summary import write_summary
+from tests.report.synthetic import EVERYTHING, QUICKSTART, write_run_directory
+
+
+@pytest.fixture(scope="session")
+def run_directories(tmp_path_factory):
+    """Run directories with a summary: "quickstart" (2 seeds, all as planned) and "everything" (every outcome)."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = {}
+    for name, outcomes in (("quickstart", QUICKSTART), ("everything", EVERYTHING)):
+        found[name] = write_run_directory(folder / name, outcomes)
+        write_summary(found[name])
+    return found
+
+
+@pytest.fixture
+def summary_of(run_directories):
+    """A fresh copy of a summary, which a test may change."""
+    return lambda name: json.loads((run_directories[name] / "summary.json").read_text(encoding="utf-8"))
