@@ -48,7 +48,13 @@ class Even(MaskStrategy):
 
 
 def config(**fields):
-    small = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "mask": "topk:2+sink:1"}
+    small = {
+        "vocab_size": 8,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 2,
+        "mask": "topk:2+sink:1",
+    }
     return SemFocusConfig(**small | fields)
 
 

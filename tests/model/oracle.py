@@ -1,0 +1,67 @@
+"""Slow twins: which keys a query keeps, and what attention gives, one query at a time, from the definitions.
+
+Written from DESIGN section 2 with Python numbers and loops; nothing here calls the package.
+"""
+
+import math
+
+
+def hash31(query: int, key: int, seed: int) -> int:
+    """The 31-bit hash of the `random` strategy, as its docstring and constants state it."""
+    word = 2**31 - 1
+    state = seed % 2**31
+    for part, factor in ((seed // 2**31, 0x2C1B3C6D), (query % 2**31, 0x297A2D39), (key % 2**31, 0x1B56C4E9)):
+        state = ((state ^ part) * factor + 0x3C6EF372) % (word + 1)
+        state ^= state >> 15
+        state = state * 0x2545F491 % (word + 1)
+        state ^= state >> 13
+    return state
+
+
+def kept_by(spec: str, scores: list[float], valid: list[bool], query: int, keys: list[int]) -> set[int]:
+    """Indices of the keys that one query keeps.
+
+    Args:
+        scores, valid, keys: score, validity and position of each key.
+        query: position of the query.
+    """
+    candidates = [j for j in range(len(keys)) if valid[j]]
+    kept: set[int] = set()
+    for part in spec.split("+"):
+        head, *rest = part.split(";")
+        name, _, value = head.partition(":")
+        n = int(value) if value else 0
+        options = dict(pair.split("=") for pair in rest)
+        if name == "topk":
+            kept |= set(sorted(candidates, key=lambda j: (-scores[j], j))[:n])
+        elif name == "random":
+            seed = int(options.get("seed", 0))
+            kept |= set(sorted(candidates, key=lambda j: (hash31(query, keys[j], seed), keys[j]))[:n])
+        else:
+            rule = {
+                "full": lambda k: True,
+                "banded": lambda k: query - (n - 1) // 2 <= k <= query + (n - 1) // 2,
+                "block": lambda k: math.floor(query / n) == math.floor(k / n),
+                "global": lambda k: query < n or k < n,
+                "sink": lambda k: k < n,
+                "strided": lambda k: k in range(0, 10**6, n) or k == query,
+            }[name]
+            kept |= {j for j in candidates if rule(keys[j])}
+    return kept
+
+
+def positions(queries: int, valid: list[list[bool]]) -> tuple[list[int], list[int]]:
+    """Positions of the queries (the last ones) and of the keys, from the first key that any query may see."""
+    keys = len(valid[0])
+    seen = [j for j in range(keys) if any(row[j] for row in valid)]
+    first = seen[0] if seen else 0
+    return [i + max(keys - queries, 0) - first for i in range(queries)], [j - first for j in range(keys)]
+
+
+def attend(scores: list[float], kept: set[int], value: list[list[float]]) -> tuple[list[float], list[float]]:
+    """Weights over all keys and output of one query: softmax over the kept keys, zero elsewhere."""
+    top = max((scores[j] for j in kept), default=0.0)
+    mass = {j: math.exp(scores[j] - top) for j in kept}
+    total = sum(mass.values())
+    weights = [mass[j] / total if j in kept else 0.0 for j in range(len(scores))]
+    return weights, [sum(w * row[t] for w, row in zip(weights, value, strict=True)) for t in range(len(value[0]))]
