@@ -6,6 +6,7 @@ from typing import Any
 
 from .tables import SEEDS_SHOWN, accuracy, percent, plural
 
+VERDICTS = ("faster", "faster in all pairs", "slower", "slower in all pairs", "open")
 CLEAR = ("student_t_95", "bootstrap_95")
 
 
@@ -15,7 +16,8 @@ class Finding:
 
     Args:
         task, mask: names.
-        verdict: "faster", "slower", "open" (the numbers do not say), or "none" (no pair).
+        verdict: "faster" or "slower" (the interval lies on one side of 1), "faster in all pairs" or "slower in all pairs"
+            (every pair does, and there is no interval or it includes 1), "open" (neither), or "no pair".
         text: the sentences.
         warning: that the mask cannot see the whole input; empty if it can.
     """
@@ -48,7 +50,7 @@ def findings(summary: Mapping[str, Any]) -> list[Finding]:
 def headline(summary: Mapping[str, Any]) -> str:
     """One sentence over all tasks: for each mask, on how many tasks it was faster or slower, and on how many it is open.
 
-    A task counts only with a clear verdict: an interval on one side of 1, or without an interval all pairs on one side.
+    The words are those of the verdicts of `Finding`.
     """
     by_mask: dict[str, list[Finding]] = {}
     for finding in findings(summary):
@@ -57,8 +59,8 @@ def headline(summary: Mapping[str, Any]) -> str:
         return f"Only {summary['baseline']} was run: there is nothing to compare."
     parts = []
     for mask, own in by_mask.items():
-        verdicts = [finding.verdict if finding.verdict in ("faster", "slower") else "open" for finding in own]
-        words = [f"{word} on {verdicts.count(word)}" for word in ("faster", "slower", "open") if word in verdicts]
+        verdicts = ["open" if finding.verdict == "no pair" else finding.verdict for finding in own]
+        words = [f"{word} on {verdicts.count(word)}" for word in VERDICTS if word in verdicts]
         blind = sum(bool(finding.warning) for finding in own)
         note = f" (cannot see the whole input on {blind})" if blind else ""
         if len(verdicts) == 1:  # "on 1" says nothing where there is one task
@@ -92,7 +94,7 @@ def _speed(
     goal, n = f"{percent(tau)} training accuracy", entry["n_pairs"]
     if n == 0:
         reasons = "; ".join(f"seed {item['seed']}: {item['reason']}" for item in entry["without_pair"])
-        return "none", f"No pair with {baseline} to compare ({reasons or 'no runs'})."
+        return "no pair", f"No pair with {baseline} to compare ({reasons or 'no runs'})."
     epochs = f"epochs {_epochs(own)}" + (f" against {_epochs(base)}" if base else "")
     faster, slower = entry["faster"], entry["slower"]
     pairs = plural(n, "pair")
@@ -101,7 +103,11 @@ def _speed(
             return "faster", f"Reached {goal} sooner than {baseline}: {entry['text']} over {pairs} ({epochs})."
         if entry["high"] < 1:
             return "slower", f"Reached {goal} later than {baseline}: {entry['text']} over {pairs} ({epochs})."
-        return "open", f"No clear difference in epochs to {goal}: {entry['text']} over {pairs} ({epochs})."
+        verdict = "faster in all pairs" if faster == n else "slower in all pairs" if slower == n else "open"
+        return verdict, (
+            f"No clear difference in epochs to {goal}: {entry['text']} over {pairs}, an interval on both sides of 1; "
+            f"{_counts(entry)} ({epochs})."
+        )
     too_few = " Too few pairs for an interval." if n < 3 else ""
     never = own["n_reached"] == 0 and own["n_failed"] + own["n_unfinished"] < own["n_runs"]
     did_not = f"Did not reach {goal} in any run ({epochs})" if never else ""
@@ -111,11 +117,14 @@ def _speed(
         return "open", f"{start}The speed-up is undetermined in {_all(n)}{after}."
     counts = _counts(entry)
     if faster == n:
-        return "faster", f"Reached {goal} sooner than {baseline} in {_all(n)}: {_short(entry)} ({epochs}).{too_few}"
+        return (
+            "faster in all pairs",
+            f"Reached {goal} sooner than {baseline} in {_all(n)}: {_short(entry)} ({epochs}).{too_few}",
+        )
     if slower == n:
         # A pair is slower without the mask having got there only where the baseline did.
         how = f"{did_not}; {baseline} did" if did_not else f"Reached {goal} later than {baseline}"
-        return "slower", f"{how} in {_all(n)}: {_short(entry)}{after}.{too_few}"
+        return "slower in all pairs", f"{how} in {_all(n)}: {_short(entry)}{after}.{too_few}"
     return "open", f"{start}{counts}; {_short(entry)}{after}.{too_few}"
 
 

@@ -194,7 +194,9 @@ def _curve_panel(
         _mask_curve(axes, own, f"{quantity}_accuracy", styles.get(mask), theme)
     name = "training" if quantity == "train" else "held-out"
     axes.set_title(f"{task['name']} (length {length_text(task['length'])}) · {name}", **_title(theme))
-    axes.set_ylim(min(0.0, task["chance"]) if task["chance"] < 0.3 else task["chance"] - 0.06, 1.03)
+    seen = [row[f"{part}_accuracy"] for run in runs for row in run["history"] for part in ("train", "heldout")]
+    lowest = min([task["chance"], *(value for value in seen if value is not None)])
+    axes.set_ylim(lowest - 0.04, 1.03)
     axes.set_xlabel("epoch (log scale)" if is_log else "epoch", color=theme.ink)
     if quantity == "train":
         axes.set_ylabel("accuracy", color=theme.ink)

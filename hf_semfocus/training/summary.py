@@ -246,7 +246,14 @@ def _median_seconds(runs: Sequence[Run], quantity: str) -> tuple[float | None, s
     (low, is_open), (high, _) = median_bounds(intervals)
     if low == high:
         return low, f"{low:.3g}"
-    return None, f"{'>' if is_open else '≥'}{math.floor(low)}"
+    return None, f"{'>' if is_open else '≥'}{_rounded_down(low)}"
+
+
+def _rounded_down(value: float) -> str:
+    """Three significant digits at most and whole numbers from 100 on, never above `value`, so that a bound stays
+    true."""
+    unit = 10.0 ** min(0, math.floor(math.log10(value)) - 2) if value > 0 else 1.0
+    return f"{math.floor(value / unit) * unit:.10g}"
 
 
 def _speedup_entry(

@@ -26,7 +26,7 @@ def test_the_synthetic_comparison_in_words(summary_of):
         "Held-out accuracy at the end 0.960 (full 0.960; chance 0.500, majority class 0.511)."
     )
     banded = found["even_pairs", "banded:5"]
-    assert banded.verdict == "slower"
+    assert banded.verdict == "slower in all pairs"
     assert banded.text.startswith("Did not reach 95 % training accuracy in any run (epochs >40, >40, >40 against")
     assert "full did in all 3 pairs: median < 0.68×" in banded.text
     assert banded.warning.endswith("No benefit here may mean that it cannot see, not that focus does not help.")
@@ -40,14 +40,15 @@ def test_the_synthetic_comparison_in_words(summary_of):
     [
         ([10, 20, 30], [20, 15, 31], "open", "No clear difference in epochs"),  # the interval spans 1
         ([10, 11, 12], [20, 22, 23], "slower", "later than full"),
-        ([20, 30], [10, 12], "faster", "in both pairs: 2.2×"),
-        ([20, 30], [10, 12], "faster", "Too few pairs for an interval"),
+        ([38, 22, 15], [9, 10, 12], "faster in all pairs", "an interval on both sides of 1; 3 faster of 3 pairs"),
+        ([20, 30], [10, 12], "faster in all pairs", "in both pairs: 2.2×"),
+        ([20, 30], [10, 12], "faster in all pairs", "Too few pairs for an interval"),
         ([20, 10], [10, 20], "open", "1 faster, 1 slower of 2 pairs; 1.0×"),
         ([10], [10], "open", "1 equal of 1"),
-        ([None], [12], "faster", "in the one pair: > 3.3×"),
+        ([None], [12], "faster in all pairs", "in the one pair: > 3.3×"),
         ([None], [None], "open", "The speed-up is undetermined in the one pair"),
-        (["failed"], [12], "none", "No pair with full to compare (seed 0: baseline failed)"),
-        ([12], ["missing"], "none", "seed 0: mask unfinished"),
+        (["failed"], [12], "no pair", "No pair with full to compare (seed 0: baseline failed)"),
+        ([12], ["missing"], "no pair", "seed 0: mask unfinished"),
         (
             [12],
             ["diverged:3"],
@@ -64,10 +65,12 @@ def test_verdicts(tmp_path, full, other, verdict, words):
 
 def test_the_headline_counts_tasks_and_names_masks_that_cannot_see(summary_of):
     assert headline(summary_of("everything")) == (
-        "Against full, over 2 tasks and 3 seeds: banded:5 slower on 1, open on 1 (cannot see the whole input on 2); "
+        "Against full, over 2 tasks and 3 seeds: banded:5 slower in all pairs on 1, open on 1 (cannot see the whole input on 2); "
         "block:5 open on 2 (cannot see the whole input on 2); topk:5 faster on 1, open on 1."
     )
-    assert "topk:5 faster; banded:5 slower (cannot see the whole input)" in headline(summary_of("quickstart"))
+    assert "topk:5 faster in all pairs; banded:5 slower in all pairs (cannot see the whole input)" in headline(
+        summary_of("quickstart")
+    )
     summary = summary_of("quickstart")
     summary["speedups"] = []
     assert headline(summary) == "Only full was run: there is nothing to compare."

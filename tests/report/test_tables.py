@@ -59,6 +59,8 @@ def test_the_terminal_shows_every_mask_and_what_to_beware_of(summary_of, width):
     assert "block:5: 1 diverged of 3 runs" in flat
     assert "cannot see the whole input: banded:5 (±6 of 20 positions), block:5 (own block of 5)" in flat
     assert max(map(len, text.splitlines())) <= width
+    assert "3.1× [1.9, 5.2]" in text  # not broken over two lines
+    assert "…" not in text
 
 
 def test_the_terminal_needs_no_markup_escapes(summary_of):
