@@ -18,6 +18,18 @@ def hash31(query: int, key: int, seed: int) -> int:
     return state
 
 
+def follows(name: str, n: int, query: int, key: int) -> bool:
+    """Whether a rule that is fixed by positions keeps a key."""
+    return {
+        "full": lambda: True,
+        "banded": lambda: query - (n - 1) // 2 <= key <= query + (n - 1) // 2,
+        "block": lambda: math.floor(query / n) == math.floor(key / n),
+        "global": lambda: query < n or key < n,
+        "sink": lambda: key < n,
+        "strided": lambda: key in range(0, 10**6, n) or key == query,
+    }[name]()
+
+
 def kept_by(spec: str, scores: list[float], valid: list[bool], query: int, keys: list[int]) -> set[int]:
     """Indices of the keys that one query keeps.
 
@@ -38,15 +50,7 @@ def kept_by(spec: str, scores: list[float], valid: list[bool], query: int, keys:
             seed = int(options.get("seed", 0))
             kept |= set(sorted(candidates, key=lambda j: (hash31(query, keys[j], seed), keys[j]))[:n])
         else:
-            rule = {
-                "full": lambda k: True,
-                "banded": lambda k: query - (n - 1) // 2 <= k <= query + (n - 1) // 2,
-                "block": lambda k: math.floor(query / n) == math.floor(k / n),
-                "global": lambda k: query < n or k < n,
-                "sink": lambda k: k < n,
-                "strided": lambda k: k in range(0, 10**6, n) or k == query,
-            }[name]
-            kept |= {j for j in candidates if rule(keys[j])}
+            kept |= {j for j in candidates if follows(name, n, query, keys[j])}
     return kept
 
 

@@ -163,6 +163,11 @@ def test_topk_counts_keys_not_queries():
     assert parse_mask("topk:1")(torch.randn(1, 1, 1, 1)).all()
 
 
+def test_topk_prefers_a_valid_key_of_score_minus_infinity_to_one_that_is_not_valid():
+    scores = torch.tensor([[[[5.0, -torch.inf, 1.0]]]])
+    assert parse_mask("topk:2")(scores, torch.tensor([False, True, True])).tolist() == [[[[False, True, True]]]]
+
+
 def test_topk_nan_stays_in_its_row():
     scores = torch.randn(1, 1, 3, 4)
     clean = parse_mask("topk:2")(scores)
@@ -322,7 +327,7 @@ def test_own_rule_on_scores(registry):
     valid = torch.tensor([True, True, False])
     assert mask(torch.tensor([[[[1.0, 0.0, 2.0]]]]), valid).tolist() == [[[[True, False, False]]]]
     assert str(Above(t=1)) == "above:1.0"
-    with pytest.raises(ValueError, match="a number > -1.0 and <= 1.0; got -1.0"):
+    with pytest.raises(ValueError, match=r"a number > -1\.0 and <= 1\.0; got -1\.0"):
         Above(t=-1.0)
     with pytest.raises(ValueError, match="got nan"):
         parse_mask("above:nan")

@@ -1,0 +1,174 @@
+"""SemFocusConfig: defaults, round trips, errors at construction and at assignment."""
+
+import dataclasses
+
+import pytest
+from transformers import AutoConfig
+
+from hf_semfocus import SemFocusConfig
+
+NON_DEFAULT = {
+    "vocab_size": 50,
+    "hidden_size": 12,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "hidden_act": "mish",
+    "mask": "banded:5+global:1",
+    "layer_masks": ["full", "random:3;seed=2"],
+    "attention_form": "bilinear",
+    "attention_scale": 0.25,
+    "attention_bias": False,
+    "mlp_bias": True,
+    "norm_position": "pre",
+    "position_embedding_type": "sinusoidal",
+    "max_position_embeddings": 77,
+    "embedding_std": 0.5,
+    "position_std": 0.1,
+    "attention_gain": 2.0,
+    "weight_gain": 0.7,
+    "layer_norm_eps": 1e-6,
+    "pooling": "last",
+    "hidden_dropout": 0.1,
+    "attention_dropout": 0.2,
+    "classifier_dropout": 0.3,
+    "pad_token_id": 4,
+    "output_attentions": True,
+    "num_labels": 7,
+    "problem_type": "single_label_classification",
+}
+
+
+def test_defaults():
+    config = SemFocusConfig()
+    expected = {
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 5, "num_attention_heads": 1,
+        "hidden_act": "relu", "mask": "topk:5", "layer_masks": None, "attention_form": "multihead",
+        "attention_scale": None, "norm_position": "post", "position_embedding_type": "learned",
+        "max_position_embeddings": 1024, "embedding_std": 1.0, "pooling": "mean", "hidden_dropout": 0.0,
+        "attention_dropout": 0.0, "pad_token_id": 0, "layer_norm_eps": 1e-5, "position_std": None,
+        "attention_gain": 1.0, "weight_gain": 1.0, "classifier_dropout": 0.0,
+    }  # fmt: skip
+    assert {name: getattr(config, name) for name in expected} == expected
+    assert config.model_type == "semfocus"
+
+
+def test_every_field_has_a_non_default_value_in_this_file():
+    inherited = {field.name for field in dataclasses.fields(SemFocusConfig.__base__)}
+    own = {field.name for field in dataclasses.fields(SemFocusConfig)} - inherited
+    assert own - set(NON_DEFAULT) == {"mask_sources"}
+    defaults = SemFocusConfig()
+    assert all(getattr(defaults, name) != value for name, value in NON_DEFAULT.items())
+
+
+@pytest.mark.parametrize("name", NON_DEFAULT)
+def test_every_field_survives_saving_and_loading(name, tmp_path):
+    base = {"num_hidden_layers": 2, "hidden_size": 12}
+    SemFocusConfig(**base | {name: NON_DEFAULT[name]}).save_pretrained(tmp_path)
+    for loaded in (SemFocusConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+        assert getattr(loaded, name) == NON_DEFAULT[name]
+
+
+def test_all_fields_together_survive_saving_and_loading(tmp_path):
+    config = SemFocusConfig(**NON_DEFAULT)
+    config.save_pretrained(tmp_path)
+    loaded = SemFocusConfig.from_pretrained(tmp_path)
+    assert {name: getattr(loaded, name) for name in NON_DEFAULT} == NON_DEFAULT
+    assert SemFocusConfig(**config.to_dict()).to_dict() == config.to_dict()
+
+
+def test_masks_are_kept_in_canonical_form():
+    assert SemFocusConfig(mask=" random : 5 ").mask == "random:5;seed=0"
+    assert SemFocusConfig(num_hidden_layers=1, layer_masks=["topk;k=3"]).layer_masks == ["topk:3"]
+    assert str(SemFocusConfig(num_hidden_layers=2, layer_masks=["full", "topk:3"]).mask_of_layer(1)) == "topk:3"
+
+
+IMPOSSIBLE = [
+    ({"mask": "topkk:5"}, "did you mean 'topk'"),
+    ({"mask": "topk:0"}, "an integer >= 1; got 0"),
+    ({"mask": "banded:4"}, "an odd integer"),
+    ({"mask": ""}, "empty part"),
+    ({"layer_masks": ["full", "topk:0", "full", "full", "full"]}, "got 0"),
+    ({"layer_masks": ["full"]}, "num_hidden_layers=5, got 1"),
+    ({"num_attention_heads": 3}, "num_attention_heads=3 does not divide hidden_size=64"),
+    ({"num_attention_heads": 0}, "num_attention_heads must be >= 1, got 0"),
+    ({"hidden_act": "reluu"}, "did you mean 'relu'"),
+    ({"hidden_size": 0}, "hidden_size must be >= 1, got 0"),
+    ({"hidden_size": -4}, "got -4"),
+    ({"vocab_size": 0}, "vocab_size"),
+    ({"num_hidden_layers": 0}, "num_hidden_layers"),
+    ({"intermediate_size": 0}, "intermediate_size"),
+    ({"max_position_embeddings": 0}, "max_position_embeddings"),
+    ({"hidden_dropout": 1.5}, "hidden_dropout must be >= 0 and <= 1, got 1.5"),
+    ({"attention_dropout": -0.1}, "attention_dropout"),
+    ({"embedding_std": -1.0}, "embedding_std"),
+    ({"embedding_std": float("nan")}, "embedding_std"),
+    ({"weight_gain": float("inf")}, "weight_gain"),
+    ({"attention_scale": 0.0}, "attention_scale"),
+    ({"attention_scale": float("nan")}, "attention_scale"),
+    ({"pad_token_id": 32}, "pad_token_id=32 must be below vocab_size=32"),
+    ({"pad_token_id": -1}, "pad_token_id"),
+    ({"attention_form": "bilinear", "attention_bias": True}, "bilinear"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), IMPOSSIBLE, ids=[str(fields) for fields, _ in IMPOSSIBLE])
+def test_impossible_values_raise_plain_value_errors_at_construction(fields, words):
+    with pytest.raises(ValueError) as error:
+        SemFocusConfig(**fields)
+    assert type(error.value) is ValueError
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"hidden_size": "64"}, "hidden_size"),
+        ({"hidden_size": 64.0}, "hidden_size"),
+        ({"mask": 5}, "mask"),
+        ({"layer_masks": "full"}, "layer_masks"),
+        ({"attention_form": "dense"}, "attention_form"),
+        ({"norm_position": "middle"}, "norm_position"),
+        ({"position_embedding_type": "rotary"}, "position_embedding_type"),
+        ({"pooling": "max"}, "pooling"),
+        ({"hidden_dropout": "0.1"}, "hidden_dropout"),
+    ],
+)
+def test_wrong_types_and_choices_raise_a_clear_error(fields, name):
+    with pytest.raises(Exception, match=name):
+        SemFocusConfig(**fields)
+
+
+def test_assignment_is_checked_too():
+    config = SemFocusConfig()
+    with pytest.raises(ValueError, match="got 0"):
+        config.mask = "topk:0"
+    with pytest.raises(ValueError, match="hidden_size"):
+        config.hidden_size = 0
+    assert config.mask == "topk:5"
+    config.mask = "banded: 5"
+    assert config.mask == "banded:5"
+
+
+def test_fields_that_stopped_fitting_are_found_by_models_and_at_saving(tmp_path):
+    from hf_semfocus import SemFocusModel
+
+    config = SemFocusConfig()
+    config.num_attention_heads = 3
+    with pytest.raises(ValueError, match="does not divide"):
+        SemFocusModel(config)
+    with pytest.raises(ValueError, match="does not divide"):
+        config.save_pretrained(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_odd_head_counts_are_fine_in_the_bilinear_form():
+    assert SemFocusConfig(attention_form="bilinear", num_attention_heads=3).num_attention_heads == 3
+
+
+def test_unknown_strategy_of_a_checkpoint_names_what_to_import():
+    with pytest.raises(ValueError, match=r"'mine'.*registered by the module 'my_lab\.masks'.*`import my_lab\.masks`"):
+        SemFocusConfig(mask_sources={"mine": "my_lab.masks"}, mask="mine:3")
+    with pytest.raises(ValueError) as error:
+        SemFocusConfig(mask_sources={"mine": "my_lab.masks"}, mask="other:3")
+    assert "my_lab" not in str(error.value)
