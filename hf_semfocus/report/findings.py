@@ -103,10 +103,14 @@ def _speed(
             return "faster", f"Reached {goal} sooner than {baseline}: {entry['text']} over {pairs} ({epochs})."
         if entry["high"] < 1:
             return "slower", f"Reached {goal} later than {baseline}: {entry['text']} over {pairs} ({epochs})."
-        verdict = "faster in all pairs" if faster == n else "slower in all pairs" if slower == n else "open"
-        return verdict, (
-            f"No clear difference in epochs to {goal}: {entry['text']} over {pairs}, an interval on both sides of 1; "
-            f"{_counts(entry)} ({epochs})."
+        if n in (faster, slower):
+            verdict, when = ("faster", "sooner") if faster == n else ("slower", "later")
+            return f"{verdict} in all pairs", (
+                f"Reached {goal} {when} than {baseline} in all {pairs}, but the interval does not exclude 1: "
+                f"{entry['text']} ({epochs})."
+            )
+        return "open", (
+            f"No clear difference in epochs to {goal}: {entry['text']} over {pairs}; {_counts(entry)} ({epochs})."
         )
     too_few = " Too few pairs for an interval." if n < 3 else ""
     never = own["n_reached"] == 0 and own["n_failed"] + own["n_unfinished"] < own["n_runs"]

@@ -40,7 +40,12 @@ def test_the_synthetic_comparison_in_words(summary_of):
     [
         ([10, 20, 30], [20, 15, 31], "open", "No clear difference in epochs"),  # the interval spans 1
         ([10, 11, 12], [20, 22, 23], "slower", "later than full"),
-        ([38, 22, 15], [9, 10, 12], "faster in all pairs", "an interval on both sides of 1; 3 faster of 3 pairs"),
+        (
+            [38, 22, 15],
+            [9, 10, 12],
+            "faster in all pairs",
+            "in all 3 pairs, but the interval does not exclude 1: 2.3× [0.50, 10]",
+        ),
         ([20, 30], [10, 12], "faster in all pairs", "in both pairs: 2.2×"),
         ([20, 30], [10, 12], "faster in all pairs", "Too few pairs for an interval"),
         ([20, 10], [10, 20], "open", "1 faster, 1 slower of 2 pairs; 1.0×"),
