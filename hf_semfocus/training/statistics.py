@@ -225,7 +225,9 @@ def restricted_mean_ratio(pairs: Sequence[tuple[Convergence, Convergence]]) -> t
         (4.0, 40)
     """
     runs = [run for pair in pairs for run in pair]
-    if not any(run.reached for run in runs) or any(run.budget is None or not (run.reached or run.finished) for run in runs):
+    if not any(run.reached for run in runs) or any(
+        run.budget is None or not (run.reached or run.finished) for run in runs
+    ):
         return None, None
     limits = [run.budget if run.reached or run.diverged else min(run.budget or 0, run.epochs) for run in runs]
     horizon = min(limit for limit in limits if limit is not None)
