@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from .core.encoding import POOLINGS
@@ -27,6 +27,7 @@ OPTION_NAMES = (
     "length_splits",
 )
 _MAX_SEED = 2**63 - 1
+_SOURCE_FOLDERS = ("core", "regular", "dcf", "cs", "listops")
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,22 @@ class DataOptions:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def source_files() -> list[Path]:
+    """The modules that make rows: the folders of the tasks and of what they rest on."""
+    root = Path(__file__).parent
+    return [file for folder in _SOURCE_FOLDERS for file in sorted((root / folder).glob("*.py"))]
+
+
 @lru_cache(maxsize=1)
 def source_digest() -> str:
-    """Digest of the source of everything that makes rows: all modules of the package's data layer that a task may rest on.
+    """Digest of the source of everything that makes rows.
 
-    Where the source cannot be read (a frozen application), the generator's version alone stands for it.
+    Where no source lies beside this module (a frozen application), the generator's version alone stands for it.
     """
     digest = hashlib.blake2b(digest_size=8)
-    root = resources.files(__package__)
-    for folder in ("core", "regular", "dcf", "cs", "listops"):
-        files = [file for file in root.joinpath(folder).iterdir() if file.name.endswith(".py")]
-        for file in sorted(files, key=lambda file: file.name):
-            digest.update(f"{folder}/{file.name}\n".encode())
-            digest.update(file.read_bytes().replace(b"\r\n", b"\n"))
+    for file in source_files():
+        digest.update(f"{file.parent.name}/{file.name}\n".encode())
+        digest.update(file.read_bytes().replace(b"\r\n", b"\n"))
     return digest.hexdigest()
 
 
