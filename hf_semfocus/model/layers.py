@@ -85,7 +85,9 @@ class SemFocusEmbeddings(nn.Module):
         if self.positions is not None:
             if positions_BL is not None:
                 positions_BL = positions_BL.clamp(min=0)
-            embedded_BLd = embedded_BLd + self.positions(positions_BL, embedded_BLd.shape[1])
+            positions_BLd = self.positions(positions_BL, embedded_BLd.shape[1])
+            # A model that was loaded in low precision has its table, which is not a loaded weight, in fp32.
+            embedded_BLd = embedded_BLd + positions_BLd.to(embedded_BLd.dtype)
         return self.dropout(embedded_BLd)
 
 
