@@ -132,9 +132,12 @@ class SemFocusConfig(PreTrainedConfig):
             names = [re.split("[:;]", part)[0].strip() for part in spec.split("+")]
             for name, source in (self.__dict__.get("mask_sources") or {}).items():
                 if name in names:
+                    where = f"module {source!r}", f"`import {source}`"
+                    if source == "__main__":
+                        where = "main script or notebook", "run the code that registers it"
                     raise ValueError(
-                        f"{error}. The strategy {name!r} was registered by the module {source!r} when this checkpoint "
-                        f"was saved: `import {source}` before loading it"
+                        f"{error}. The strategy {name!r} was registered by the {where[0]} when this checkpoint was "
+                        f"saved: {where[1]} before loading it"
                     ) from None
             raise
 

@@ -82,7 +82,7 @@ def ship_code(folder: Path, masks: Sequence[MaskStrategy]) -> dict[str, str] | N
         except ValueError as error:
             warnings.warn(
                 f"mask strategy {cls.name!r} ({cls.__module__}.{cls.__qualname__}) is not in the checkpoint {folder}: "
-                f"{error}. Loading it needs a process that has imported {cls.__module__!r}"
+                f"{error}. Loading it needs a process that has registered it (imported {cls.__module__!r})"
             )
             continue
         imports.append(f"from .{stem} import {cls.__qualname__}")
