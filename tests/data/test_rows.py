@@ -205,9 +205,9 @@ def greedy(rows: SplitRows) -> list[int]:
 @given(
     st.integers(0, 1000), st.sampled_from([2, 64, 5000]), st.sampled_from([1, 64]), st.integers(1, 38), st.booleans()
 )
-def test_each_row_takes_the_first_candidate_that_no_lower_row_holds(seed, batch, one_by_one, size, duplicates):
+def test_each_row_takes_the_first_candidate_that_no_lower_row_holds(seed, batch, turns, size, duplicates):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_module, "_ONE_BY_ONE", one_by_one)
+        patch.setattr(rows_module, "_PARALLEL_TURNS", turns)
         rows = SplitRows(TASKS["even_pairs"], 6, 6, "train", size, seed, duplicates)
         rows.batch_rows = batch
         assert rows.settled().tolist() == greedy(rows)

@@ -22,13 +22,17 @@ def token_table(task: Task) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _cells(symbols: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Each symbol with a space behind it, then each without, then nothing, as bytes of one width with a mask of those that count."""
+def _cells(symbols: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each symbol with a space behind it, then each without, then nothing: bytes, which of them count, and how many do.
+
+    Bytes and marks are packed eight to a uint64, ``(2 V + 1, words)``, so that a symbol is one gather.
+    """
     encoded = [f"{symbol} ".encode() for symbol in symbols] + [symbol.encode() for symbol in symbols] + [b""]
-    width = max(map(len, encoded))
-    cells = np.frombuffer(b"".join(cell.ljust(width) for cell in encoded), dtype=np.uint8).reshape(len(encoded), width)
+    width = -(-max(map(len, encoded)) // 8) * 8
     counts = np.array([len(cell) for cell in encoded])
-    return cells, np.arange(width) < counts[:, None], width
+    cells = np.frombuffer(b"".join(cell.ljust(width) for cell in encoded), dtype=np.uint64).reshape(len(encoded), -1)
+    marks = np.ascontiguousarray(np.arange(width) < counts[:, None]).view(np.uint64)
+    return cells, marks, counts
 
 
 def join_symbols(numbers: np.ndarray, lengths: np.ndarray, symbols: tuple[str, ...]) -> pa.StringArray:
@@ -40,10 +44,10 @@ def join_symbols(numbers: np.ndarray, lengths: np.ndarray, symbols: tuple[str, .
         symbols: the text of each number.
     """
     rows, width = numbers.shape
-    cells, counts, cell_width = _cells(symbols)
-    if cell_width == 2 and rows and lengths.min() == width:
+    cells, marks, counts = _cells(symbols)
+    if counts.max() == 2 and rows and lengths.min() == width:
         body = np.full((rows, 2 * width), ord(" "), dtype=np.uint8)
-        body[:, 0::2] = cells[:, 0][numbers]
+        body[:, 0::2] = cells.view(np.uint8)[:, 0][numbers]
         data = np.ascontiguousarray(body[:, :-1]).reshape(-1)
         offsets = np.arange(0, (rows + 1) * (2 * width - 1), 2 * width - 1, dtype=np.int32)
     else:
@@ -51,10 +55,9 @@ def join_symbols(numbers: np.ndarray, lengths: np.ndarray, symbols: tuple[str, .
         if rows:
             index[np.arange(width) >= lengths[:, None]] = 2 * len(symbols)
             index[np.arange(rows), lengths - 1] += len(symbols)
-        kept = counts[index]
-        data = cells[index][kept]
+        data = cells[index].view(np.uint8).reshape(-1)[marks[index].view(bool).reshape(-1)]
         offsets = np.zeros(rows + 1, dtype=np.int32)
-        np.cumsum(counts.sum(axis=1)[index].sum(axis=1), out=offsets[1:])
+        np.cumsum(counts[index].sum(axis=1), out=offsets[1:])
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data))
 
 

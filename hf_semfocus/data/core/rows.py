@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -17,7 +18,9 @@ _BATCH_TOKENS = 1 << 21
 # A row that finds nothing new in this many candidates gives up with an error: by then what is left is too rare to be drawn.
 _MAX_CANDIDATES = 1 << 22
 _GRID = 1024
-_ONE_BY_ONE = 64
+# Rows whose input a lower row holds move on together at first; a few that go on clashing are then settled one by one.
+_PARALLEL_TURNS = 8
+_MANY_CONFLICTS = 64
 
 
 class SplitRows:
@@ -73,15 +76,18 @@ class SplitRows:
         state = _Rows(rows, self.high)
         self._advance(state, np.arange(len(rows)), lambda hashes: np.zeros(len(hashes), dtype=bool))
         if not self.allow_duplicates:
-            while len(conflicts := self._conflicts(state.hashes)):
+            for turn in itertools.count():
+                conflicts = self._conflicts(state.hashes)
+                if not len(conflicts):
+                    break
                 # A row only ever leaves an input because a lower row holds it, and then some lower row goes on holding it. So moving
                 # all conflicting rows at once ends where settling them one by one would.
-                if len(conflicts) < _ONE_BY_ONE:
-                    # All rows below the first conflict are final: what they hold can be skipped in one go.
+                if turn < _PARALLEL_TURNS or len(conflicts) > _MANY_CONFLICTS:
+                    self._advance(state, conflicts, self._is_held)
+                else:
+                    # Little is left to draw. All rows below the first conflict are final: what they hold can be skipped in one go.
                     conflicts = conflicts[:1]
                     self._advance(state, conflicts, self._held_below(state.hashes[: conflicts[0]]))
-                else:
-                    self._advance(state, conflicts, self._is_held)
             self._held.update(state.hashes.tolist())
         width = int(state.lengths.max(initial=0))
         return state.taken, Batch(state.tokens[:, :width], state.lengths)
@@ -108,11 +114,13 @@ class SplitRows:
     def _advance(self, state: _Rows, which: np.ndarray, held: Callable[[np.ndarray], np.ndarray]) -> None:
         """Move the given places to their next candidate in the split's share that is not held."""
         following = state.taken[which] + 1
+        reach = 2
         while len(which):
             if following.max() > _MAX_CANDIDATES:
                 raise ValueError(self._exhausted(int(state.rows[which[0]])))
-            # Few rows left: look at several candidates of each in one call.
-            ahead = max(1, min(_GRID, _GRID // len(which)))
+            # Few rows left: look at several candidates of each in one call, the more the longer none is found.
+            ahead = max(1, min(reach, _GRID // len(which)))
+            reach *= 2
             rows = np.repeat(state.rows[which], ahead)
             if ahead == 1 and (following == following[0]).all():
                 numbers, batch = following, self.candidates(rows, int(following[0]))
