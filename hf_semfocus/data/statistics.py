@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .core.task import IGNORED
+from .core.task import IGNORED, Task
 from .tasks import get_task
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+
+def statistics_from_counts(task: Task, counts: np.ndarray) -> dict[str, Any]:
+    """The statistics that follow from how often each class occurs, int64 ``(classes,)``."""
+    majority = int(counts.argmax())
+    return {
+        "histogram": dict(zip(task.labels, counts.tolist(), strict=True)),
+        "chance": task.chance,
+        "majority_label": task.labels[majority],
+        "majority_accuracy": int(counts[majority]) / int(counts.sum()),
+    }
 
 
 def label_statistics(dataset_split: Dataset, name: str) -> dict[str, Any]:
@@ -42,14 +53,7 @@ def label_statistics(dataset_split: Dataset, name: str) -> dict[str, Any]:
     labels = labels[labels != IGNORED]
     if not len(labels):
         raise ValueError(f"{name}: the split has no labels to count")
-    counts = np.bincount(labels, minlength=len(task.labels))
-    majority = int(counts.argmax())
-    statistics = {
-        "histogram": dict(zip(task.labels, counts.tolist(), strict=True)),
-        "chance": task.chance,
-        "majority_label": task.labels[majority],
-        "majority_accuracy": int(counts[majority]) / len(labels),
-    }
+    statistics = statistics_from_counts(task, np.bincount(labels, minlength=len(task.labels)))
     if task.kind == "token_classification":
         targets = dataset_split.with_format("arrow")[:]["target"]
         frequencies = pc.value_counts(targets).field("counts")

@@ -114,7 +114,7 @@ def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress
                 ended, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
                 for future in ended:
                     index = futures[future]
-                    results[index] = _outcome(future, unit_folder(out, units[index]))
+                    results[index] = _outcome(future, units[index], unit_folder(out, units[index]))
                 if on_progress is not None:
                     running = {futures[future] for future in pending if future.running()}
                     on_progress(_standing(units, out, results, running))
@@ -139,13 +139,20 @@ def _standing(units, out: Path, results: dict[int, dict[str, Any]], running: set
     return standing
 
 
-def _outcome(future, folder: Path) -> dict[str, Any]:
+def _outcome(future, unit: RunSpec, folder: Path) -> dict[str, Any]:
     try:
         return future.result()
     except ProcessExpired as error:
-        failed = _failed(f"the process died (exit code {error.exitcode})")
-        write_json(folder / "result.json", failed)
-        return failed
+        return _write_failed(unit, folder, f"the process died (exit code {error.exitcode})")
+
+
+def _write_failed(unit: RunSpec, folder: Path, error: str) -> dict[str, Any]:
+    """Writes down that `unit` failed, beside its specification: a worker may have died before it could write even that."""
+    failed = {"status": "failed", "error": error, "versions": versions()}
+    if not (folder / "spec.json").exists():
+        write_json(folder / "spec.json", unit.to_dict())
+    write_json(folder / "result.json", failed)
+    return failed
 
 
 def _work(values: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -162,13 +169,8 @@ def _work(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             return run_unit(RunSpec.from_dict(values), folder)
         except Exception as error:
             log.write(traceback.format_exc())
-            failed = _failed(f"{type(error).__name__}: {' '.join(str(error).split())}")
-            write_json(folder / "result.json", failed)
-            return failed
-
-
-def _failed(error: str) -> dict[str, Any]:
-    return {"status": "failed", "error": error, "versions": versions()}
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return _write_failed(RunSpec.from_dict(values), folder, text)
 
 
 @contextlib.contextmanager

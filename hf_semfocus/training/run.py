@@ -240,7 +240,7 @@ def _result(spec: RunSpec, model, rows, history: list[dict[str, Any]], labels: d
         "epochs_trained": last["epoch"],
         "epochs_to_tau": learnt["epoch"] if learnt else None,
         "epochs_to_heldout_tau": generalised["epoch"] if generalised else None,
-        "seconds_to_tau": learnt["seconds"] if learnt else None,
+        "seconds_to_tau": learnt["train_seconds"] if learnt else None,
         "seconds": last["seconds"],
         "train_seconds": last["train_seconds"],
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
