@@ -261,6 +261,7 @@ class MaskStrategy:
         key_positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """As :meth:`__call__`, but only broadcastable to `scores`: a rule fixed by positions stays ``(1, 1, Q, K)``."""
+        scores = scores.detach()
         queries, keys = scores.shape[-2:]
         first = None
         if valid is not None:

@@ -2,6 +2,7 @@
 
 import torch
 
+from .kth_largest import kth_largest
 from .mask_base import MaskContext, MaskStrategy, parameter
 from .mask_registry import register_mask_strategy
 
@@ -10,7 +11,7 @@ from .mask_registry import register_mask_strategy
 class TopK(MaskStrategy):
     """The k largest scores of each query among its valid keys: exactly min(k, valid), ties to the lowest key index.
 
-    A row that holds NaN keeps its NaN keys, so that the NaN shows in the output of that query and of no other.
+    A row that holds NaN keeps at least its NaN keys, so that the NaN shows in the output of that query and of no other.
     """
 
     k: int = parameter(minimum=1)
@@ -23,7 +24,7 @@ class TopK(MaskStrategy):
 def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor:
     """Bool mask of the k largest scores in each row, ties to the lowest index.
 
-    ``torch.topk`` breaks ties as it likes, so only its k-th value is used: what lies above it is kept, and of what
+    ``torch.topk`` breaks ties as it likes, so only the k-th largest value is used: what lies above it is kept, and of what
     equals it, as many as are missing, from the left. There is no branch on data, so it compiles to one graph.
 
     Args:
@@ -35,7 +36,7 @@ def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor
         bool, in the shape of `scores`.
     """
     k = min(k, scores.shape[-1])
-    smallest = scores.topk(k, dim=-1).values[..., -1:]
+    smallest = kth_largest(scores, k)
     # Written so that NaN, which compares False with everything, counts as above.
     above = ~(scores <= smallest)
     tied = (scores == smallest) & valid
