@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .core.task import Task
 from .generation import features, tables, whole_split
-from .options import check_options
+from .options import DataOptions, check_options
 from .tasks import get_task, list_tasks
 
 # Examples a second on one core, Arrow rows written included, at the default length. ListOps: 0.4 ms an example at 500–600 tokens.
@@ -115,7 +116,7 @@ def bench_data(
         yield DataSpeed(name, (options.low, options.high), count, seconds, goal)
 
 
-def _write(options, splits, task, path) -> float:  # type: ignore[no-untyped-def]
+def _write(options: DataOptions, splits: Sequence[str], task: Task, path: str) -> float:
     from datasets.arrow_writer import ArrowWriter
 
     start = time.perf_counter()
