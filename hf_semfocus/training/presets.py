@@ -28,7 +28,7 @@ def quickstart() -> Experiment:
         tasks={"even_pairs": {"length": 20}},
         masks=("full", "banded:5", "block:5", "topk:5"),
         seeds=(0, 1),
-        defaults={**NNCH, "model": {"num_hidden_layers": 3}, "training": {**NNCH["training"], "epochs": 40}},
+        defaults={**NNCH, "model": {"num_hidden_layers": 3}, "training": {**NNCH["training"], "epochs": 30}},
     )
 
 
