@@ -21,6 +21,8 @@ _WORDS_A_BLOCK = 4
 # Below this many blocks a row, the vectorised NumPy rounds beat one seek of the C generator per row.
 _SEEK_FROM_BLOCKS = 12
 _CHUNK = 4096
+# One run of the C generator over so many times the wanted rows is still cheaper than picking them out one by one.
+_DENSE, _DENSE_LONG = 8, 1.2
 
 
 def stream_key(*identity: Any) -> tuple[int, int]:
@@ -101,17 +103,22 @@ class RowStream:
             uint64 array ``(N, words)``; a row's words do not depend on the other rows of the call.
         """
         count = len(rows)
-        if np.ndim(candidates) == 0 and count and rows[-1] - rows[0] == count - 1:
-            return self._run(int(rows[0]), int(candidates), count)[:, : self.word_count]
+        if np.ndim(candidates) == 0 and count:
+            first, last = int(rows.min()), int(rows.max())
+            worth = _DENSE if self.blocks < _SEEK_FROM_BLOCKS else _DENSE_LONG
+            if last - first + 1 <= count * worth:
+                run = self._run(first, int(candidates), last - first + 1)
+                if last - first + 1 > count or rows[0] != first or (count > 1 and (np.diff(rows) != 1).any()):
+                    run = run[rows - first]
+                return run[:, : self.word_count]
         candidates = np.broadcast_to(np.asarray(candidates, dtype=np.int64), (count,))
         if self.blocks >= _SEEK_FROM_BLOCKS:
             out = np.empty((count, self.blocks * _WORDS_A_BLOCK), dtype=np.uint64)
             for index, (row, candidate) in enumerate(zip(rows.tolist(), candidates.tolist(), strict=True)):
                 out[index] = self._run(row, candidate, 1)[0]
             return out[:, : self.word_count]
-        first = rows.astype(np.uint64) * np.uint64(self.blocks) + np.uint64(1)
-        offsets = np.arange(self.blocks, dtype=np.uint64)
-        counter_0 = (first[:, None] + offsets).reshape(-1)
+        start_of_row = rows.astype(np.uint64) * np.uint64(self.blocks) + np.uint64(1)
+        counter_0 = (start_of_row[:, None] + np.arange(self.blocks, dtype=np.uint64)).reshape(-1)
         counter_2 = np.repeat(candidates.astype(np.uint64), self.blocks)
         parts = [
             philox_blocks(self.key, counter_0[start : start + _CHUNK], counter_2[start : start + _CHUNK])

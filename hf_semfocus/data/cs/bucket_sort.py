@@ -28,4 +28,9 @@ class BucketSort(UniformWords):
 
     @override
     def answer(self, tokens: np.ndarray) -> np.ndarray:
-        return np.sort(tokens, axis=1).astype(np.int64)
+        # Counting sort: the digit at a place is how many of the digits 0–3 have all their copies before it.
+        place = np.arange(tokens.shape[1])
+        out = np.zeros(tokens.shape, dtype=np.uint8)
+        for digit in range(4):
+            out += place >= (tokens <= digit).sum(axis=1)[:, None]
+        return out.astype(np.int64)
