@@ -8,7 +8,7 @@ QUICKSTART := runs/quickstart
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-fast quality style benchmark clean
+.PHONY: help install quickstart test test-fast quality style benchmark readme clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,8 +41,13 @@ style: install  ## format and mend what can be mended
 	$(BIN)/ruff format .
 
 benchmark: install  ## what top-k costs in a model, and what `semfocus train` costs over a bare loop
-	$(BIN)/python recipes/benchmarks/model_cost.py
-	$(BIN)/python recipes/benchmarks/training_overhead.py
+	@mkdir -p runs
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/model_cost.py > runs/cost.txt
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/training_overhead.py >> runs/cost.txt
+	@cat runs/cost.txt
+
+readme: install  ## the README's figures, from the last quickstart and benchmark
+	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt
 
 clean:  ## remove the environment and the quickstart's run directory
 	rm -rf $(VENV) $(QUICKSTART)

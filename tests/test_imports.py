@@ -49,7 +49,9 @@ def test_the_reader_sees_relative_and_nested_imports(tmp_path, monkeypatch):
     folder.mkdir()
     (tmp_path / "data").mkdir()
     (folder / "x.py").write_text("def f():\n    from ..data import y\n")
-    monkeypatch.setattr("tests.test_imports.PACKAGE" if __name__.startswith("tests") else f"{__name__}.PACKAGE", tmp_path)
+    monkeypatch.setattr(
+        "tests.test_imports.PACKAGE" if __name__.startswith("tests") else f"{__name__}.PACKAGE", tmp_path
+    )
     assert imported_parts(folder / "x.py") == {"data"}
 
 

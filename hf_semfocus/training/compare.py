@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,7 +104,7 @@ def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress
     context = multiprocessing.get_context("spawn")
     # A pool that outlives a worker's death: a killed run must not take the others with it.
     with _one_thread_for_children(), ProcessPool(max_workers=min(jobs, len(waiting) or 1), context=context) as pool:
-        futures = {}
+        futures: dict[Future, int] = {}
         for index in waiting:
             folder = unit_folder(out, units[index])
             futures[pool.schedule(_work, args=[units[index].to_dict(), folder])] = index

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from typing import Any
 
 from ..data import list_tasks
 from .experiment import Experiment
@@ -10,7 +11,7 @@ PAPER_MASKS = ("full", "banded:5", "block:5", "banded:5+global:1", "block:5+glob
 
 # SGD at 0.3 with gradients clipped to norm 1 and standard-normal embeddings: with it full attention was seen to learn even_pairs
 # and with 1.0, unclipped, to diverge. One set for all masks.
-NNCH = {
+NNCH: dict[str, Any] = {
     "length": 40,
     "model": {"num_hidden_layers": 5},
     "training": {"learning_rate": 0.3, "max_grad_norm": 1.0, "lr_decay": 0.99},

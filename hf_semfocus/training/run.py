@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from safetensors.torch import load_model
-from transformers import TrainingArguments, set_seed
+from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
 from ..analysis.capture import probe_dispersion
@@ -73,21 +73,21 @@ def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
     history = _train(spec, folder, trainer)
 
-    if spec.training.keep == "best" and (folder / BEST).exists():
+    if spec.training.keep == "best":
         load_model(model, str(folder / BEST))
     result = _result(spec, model, rows, history, label_statistics(data["train"], spec.task))
     if state.is_main_process:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
+        write_json(folder / "result.json", result)
         if result["stopped"] != "budget":  # nothing can go on from here, so the optimiser's state is of no use
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        (folder / BEST).unlink(missing_ok=True)
-        write_json(folder / "result.json", result)
+            (folder / BEST).unlink(missing_ok=True)
     state.wait_for_everyone()
     return result
 
 
-def build_model(spec: RunSpec, tokenizer, longest: int) -> torch.nn.Module:
+def build_model(spec: RunSpec, tokenizer, longest: int) -> PreTrainedModel:
     """The run's model with its initial weights, which `spec.seed` fixes whatever the mask.
 
     Args:
@@ -170,6 +170,7 @@ def _train(spec: RunSpec, folder: Path, trainer: SemFocusTrainer) -> list[dict[s
         trainer.train(resume_from_checkpoint=str(checkpoint))
         return epoch_entries(trainer.state.log_history)
     # Killed after the last epoch and before the result: nothing is left to train.
+    assert trainer.model is not None
     load_model(trainer.model, str(checkpoint / "model.safetensors"))
     return history
 
@@ -208,7 +209,7 @@ def difference(earlier: RunSpec, later: RunSpec) -> str:
     """The first setting in which two specifications differ, in words."""
 
     def flat(values: dict, prefix: str = "") -> dict[str, Any]:
-        found = {}
+        found: dict[str, Any] = {}
         for key, value in values.items():
             found.update(flat(value, f"{key}.") if isinstance(value, dict) else {prefix + key: value})
         return found

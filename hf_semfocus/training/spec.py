@@ -237,4 +237,4 @@ def mask_slug(mask: str) -> str:
     >>> mask_slug("random:5;seed=0+sink:1")
     'random-5-seed-0_sink-1'
     """
-    return mask.translate(str.maketrans({":": "-", ";": "-", "=": "-", "+": "_"}))
+    return mask.translate(str.maketrans(":;=+", "---_"))

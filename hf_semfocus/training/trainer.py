@@ -29,10 +29,10 @@ class SemFocusTrainer(Trainer):
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
         """A `LambdaLR` whose factor is constant within an epoch. Steps an epoch are counted by ceiling: the last batch may be short."""
         if self.lr_scheduler is None:
+            optimizer = optimizer or self.optimizer
+            assert optimizer is not None, "Trainer makes the optimizer before the scheduler"
             steps_per_epoch = math.ceil(num_training_steps / math.ceil(self.args.num_train_epochs))
-            self.lr_scheduler = LambdaLR(
-                optimizer or self.optimizer, EpochDecay(decay=self.lr_decay, steps_per_epoch=steps_per_epoch)
-            )
+            self.lr_scheduler = LambdaLR(optimizer, EpochDecay(decay=self.lr_decay, steps_per_epoch=steps_per_epoch))
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -48,7 +48,7 @@ class SemFocusTrainer(Trainer):
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            mark_whole(Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+            mark_whole(Path(str(self.args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
 
 
 class EpochDecay:

@@ -8,8 +8,10 @@ their ratio; the goal is at most 1.25.
 """
 
 import argparse
+import itertools
 import os
 import statistics
+import sys
 import tempfile
 import time
 
@@ -27,7 +29,7 @@ def whole_epochs(spec: RunSpec) -> list[float]:
     ends = []
     with tempfile.TemporaryDirectory() as folder:
         run_unit(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
-    return [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(ends)]
 
 
 def bare_epochs(spec: RunSpec) -> list[float]:
@@ -59,7 +61,7 @@ def bare_epochs(spec: RunSpec) -> list[float]:
         for rows in (train, test):
             measure_accuracy(model, rows, options.eval_batch_size)
         ends.append(time.perf_counter())
-    return [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(ends)]
 
 
 def main() -> None:
@@ -86,7 +88,9 @@ def main() -> None:
     for number in range(1, options.rounds + 1):
         ours += whole_epochs(spec)
         bare += bare_epochs(spec)
-        print(f"round {number}: semfocus train {ours[-1]:.2f} s, bare loop {bare[-1]:.2f} s", flush=True)
+        print(
+            f"round {number}: semfocus train {ours[-1]:.2f} s, bare loop {bare[-1]:.2f} s", file=sys.stderr, flush=True
+        )
     ratio = statistics.median(ours) / statistics.median(bare)
     print(
         f"{spec.task}, length {options.length}, {options.layers} blocks, {options.mask}, {options.threads} thread(s): "

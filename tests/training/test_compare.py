@@ -56,7 +56,9 @@ def test_units_run_in_workers_and_are_not_repeated(tmp_path):
 
 def test_a_failed_unit_stops_no_other_and_is_tried_again(tmp_path):
     # stack_manipulation rows of length 6 with 200 positions asked of a model that has 4: the run itself fails, not its making
-    asked = experiment(masks=("full",), tasks={"parity_check": {"model": {"max_position_embeddings": 4}}, "even_pairs": {}})
+    asked = experiment(
+        masks=("full",), tasks={"parity_check": {"model": {"max_position_embeddings": 4}}, "even_pairs": {}}
+    )
     broken, fine = compare(asked, tmp_path, jobs=1)
     assert broken["status"] == "failed"
     assert "4" in broken["error"]
@@ -89,11 +91,22 @@ def test_a_killed_worker_fails_its_own_unit_only(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_kill_minus_nine_and_start_again(tmp_path):
     """The whole process group is killed in mid-run; the second start ends where an undisturbed comparison ends."""
-    asked = experiment(seeds=(0, 1), training={**TINY["training"], "epochs": 12}, model={**TINY["model"], "hidden_dropout": 0.1})
+    asked = experiment(
+        seeds=(0, 1), training={**TINY["training"], "epochs": 12}, model={**TINY["model"], "hidden_dropout": 0.1}
+    )
     compare(asked, tmp_path / "whole", jobs=2)
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
     out = tmp_path / "killed"
-    command = [sys.executable, "-m", "hf_semfocus.cli", "compare", "--config", str(tmp_path / "experiment.yaml"), "--output", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "hf_semfocus.cli",
+        "compare",
+        "--config",
+        str(tmp_path / "experiment.yaml"),
+        "--output",
+        str(out),
+    ]
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not any((read_json_lines(path)[-1]["epoch"]) >= 3 for path in out.rglob("history.jsonl")):
@@ -127,7 +140,9 @@ def test_a_directory_with_other_runs_is_refused_before_anything_is_touched(tmp_p
     with pytest.raises(ValueError, match=r"history\.jsonl is damaged: line 3"):
         compare(experiment(), tmp_path)
     history.write_text(text)
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert before == {
+        path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"
+    }
 
 
 def test_runs_without_their_experiment_are_refused(tmp_path):
@@ -143,9 +158,36 @@ def test_runs_without_their_experiment_are_refused(tmp_path):
 def test_two_processes_under_accelerate_train_as_one_does(tmp_path):
     """Same rates, every example counted once, the same curve up to the order of sums."""
     recipes = os.path.join(os.path.dirname(__file__), "..", "..", "recipes")
-    options = ["even_pairs", "--mask", "topk:3", "--length", "12", "--layers", "1", "--train-size", "230", "--test-size", "101"]
-    options += ["--epochs", "3", "--batch-size", "46", "--set", "validation_size=60", "training.stop_early=false", "model.hidden_size=16"]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", os.path.join(recipes, "accelerate", "cpu_2.yaml")]
+    options = [
+        "even_pairs",
+        "--mask",
+        "topk:3",
+        "--length",
+        "12",
+        "--layers",
+        "1",
+        "--train-size",
+        "230",
+        "--test-size",
+        "101",
+    ]
+    options += [
+        "--epochs",
+        "3",
+        "--batch-size",
+        "46",
+        "--set",
+        "validation_size=60",
+        "training.stop_early=false",
+        "model.hidden_size=16",
+    ]
+    launch = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        os.path.join(recipes, "accelerate", "cpu_2.yaml"),
+    ]
     script = os.path.join(recipes, "train.py")
     rows = {}
     for name, start in (("one", [sys.executable]), ("two", launch)):

@@ -195,6 +195,16 @@ def test_the_best_weights_by_validation_are_the_ones_saved(tiny, tmp_path):
     assert (predicted == torch.tensor(rows["labels"])).double().mean().item() == pytest.approx(best)
 
 
+def test_the_best_weights_outlive_a_raised_budget(tiny, tmp_path):
+    options = {"keep": "best", "learning_rate": 0.5}
+    run_unit(tiny(training={**options, "epochs": 6}), tmp_path / "six")
+    best = max(range(6), key=lambda index: curve(tmp_path / "six")[index]["validation_accuracy"]) + 1
+    assert best < 6, "the best epoch must come before the end for this to show anything"
+    run_unit(tiny(training={**options, "epochs": best}), tmp_path / "raised")
+    run_unit(tiny(training={**options, "epochs": 6}), tmp_path / "raised")
+    assert same_weights(tmp_path / "six", tmp_path / "raised")
+
+
 def test_a_sequence_task_reports_whole_rows_and_tokens(tiny, tmp_path):
     run_unit(tiny(task="stack_manipulation", length=6), tmp_path)
     for row in curve(tmp_path):

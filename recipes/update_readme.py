@@ -1,0 +1,69 @@
+"""Puts the quickstart's table and picture, and the benchmarks' figures, into README.md, from what their commands left.
+
+python recipes/update_readme.py runs/quickstart        # after `make quickstart`
+python recipes/update_readme.py --cost runs/cost.txt   # after `make benchmark`
+
+Results that the README shows are kept in recipes/results/; a test compares the README with them.
+"""
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+
+from hf_semfocus.report.tables import markdown_table
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "recipes" / "results"
+
+
+def quickstart_section(summary: dict) -> str:
+    """The README's lines about the quickstart: what was run, the table, the picture."""
+    machine = summary["machine"]
+    longest = sum(run["seconds"] for run in summary["runs"]) / 60
+    about = (
+        f"{summary['note']} Run on {machine['cores']} cores ({machine['processor']}); {longest:.1f} minutes of one core "
+        "in all. Seconds vary with the machine, epochs hardly."
+    )
+    picture = "![Training and held-out accuracy against epochs](recipes/results/quickstart/curves.png)"
+    return f"{about}\n\n{markdown_table(summary).strip()}\n\n{picture}"
+
+
+def replaced(text: str, name: str, section: str) -> str:
+    """`text` with what stands between the two comments of `name` replaced."""
+    pattern = re.compile(f"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+    assert pattern.search(text), f"README.md has no place for {name}"
+    return pattern.sub(lambda found: f"{found[1]}{section}\n{found[2]}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_directory", nargs="?", type=Path, help="what `make quickstart` wrote")
+    parser.add_argument("--cost", type=Path, help="what `make benchmark` printed")
+    options = parser.parse_args()
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    if options.run_directory is not None:
+        kept = RESULTS / "quickstart"
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in ("summary.json", "summary.csv", "speedups.csv"):
+            shutil.copy(options.run_directory / name, kept / name)
+        for picture in (options.run_directory / "figures").glob("*.png"):
+            shutil.copy(picture, kept / picture.name)
+        summary = json.loads((kept / "summary.json").read_text(encoding="utf-8"))
+        text = replaced(text, "quickstart", quickstart_section(summary))
+    if options.cost is not None:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        shutil.copy(options.cost, RESULTS / "cost.txt")
+        text = replaced(text, "cost", cost_section((RESULTS / "cost.txt").read_text(encoding="utf-8")))
+    readme.write_text(text, encoding="utf-8")
+
+
+def cost_section(printed: str) -> str:
+    """The README's lines about cost: the benchmarks' own words."""
+    return f"```text\n{printed.strip()}\n```"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What the README prints is what its commands gave, and its code runs."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def _updater():
+    spec = importlib.util.spec_from_file_location("update_readme", ROOT / "recipes" / "update_readme.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def section(name):
+    return re.search(f"<!-- {name}:begin -->\n(.*?)\n<!-- {name}:end -->", README, re.DOTALL)[1]
+
+
+def test_the_quickstart_s_table_and_picture_are_the_stored_results():
+    stored = ROOT / "recipes" / "results" / "quickstart"
+    summary = json.loads((stored / "summary.json").read_text(encoding="utf-8"))
+    assert section("quickstart") == _updater().quickstart_section(summary)
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert (ROOT / picture).is_file()
+
+
+def test_the_stored_summary_belongs_to_the_preset_as_it_is():
+    from hf_semfocus.training.presets import preset
+
+    stored = json.loads((ROOT / "recipes" / "results" / "quickstart" / "summary.json").read_text(encoding="utf-8"))
+    units = preset("quickstart").units()
+    assert {(run["task"], run["mask"], run["seed"]) for run in stored["runs"]} == {
+        (u.task, u.mask, u.seed) for u in units
+    }
+    assert {run["budget"] for run in stored["runs"]} == {unit.training.epochs for unit in units}
+
+
+def test_the_cost_section_is_what_the_benchmarks_printed():
+    printed = (ROOT / "recipes" / "results" / "cost.txt").read_text(encoding="utf-8")
+    assert section("cost") == _updater().cost_section(printed)
+
+
+@pytest.mark.slow
+def test_every_python_block_runs(tmp_path, monkeypatch):
+    """In order, in one folder, against a run directory made as the README says (two epochs instead of the preset's)."""
+    from hf_semfocus.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    folder = "runs/quickstart/runs/even_pairs/topk-5/seed-0"
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "train",
+                "even_pairs",
+                "--mask",
+                "topk:5",
+                "--length",
+                "20",
+                "--layers",
+                "3",
+                "--epochs",
+                "1",
+                "--output",
+                folder,
+            ]
+        )
+    assert not ended.value.code
+    assert len(BLOCKS) == 4
+    for block in BLOCKS:
+        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+
+
+def test_every_command_line_parses():
+    """`semfocus …` lines of the README go through the parser; what they name exists."""
+    from hf_semfocus.cli import _parser
+
+    lines = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", README, re.MULTILINE)
+    assert len(lines) >= 3
+    for line in lines:
+        _parser().parse_args(line.split())
+    for path in re.findall(r"recipes/[\w/.]+\.(?:yaml|py)", README):
+        assert (ROOT / path).is_file(), path
+    for target in re.findall(r"^make ([\w-]+)", README, re.MULTILINE):
+        assert f"\n{target}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
