@@ -197,11 +197,11 @@ def test_the_best_weights_by_validation_are_the_ones_saved(tiny, tmp_path):
 
 def test_the_best_weights_outlive_a_raised_budget(tiny, tmp_path):
     options = {"keep": "best", "learning_rate": 0.5}
-    run_unit(tiny(training={**options, "epochs": 6}), tmp_path / "six")
+    run_unit(tiny(seed=1, training={**options, "epochs": 6}), tmp_path / "six")
     best = max(range(6), key=lambda index: curve(tmp_path / "six")[index]["validation_accuracy"]) + 1
     assert best < 6, "the best epoch must come before the end for this to show anything"
-    run_unit(tiny(training={**options, "epochs": best}), tmp_path / "raised")
-    run_unit(tiny(training={**options, "epochs": 6}), tmp_path / "raised")
+    run_unit(tiny(seed=1, training={**options, "epochs": best}), tmp_path / "raised")
+    run_unit(tiny(seed=1, training={**options, "epochs": 6}), tmp_path / "raised")
     assert same_weights(tmp_path / "six", tmp_path / "raised")
 
 
