@@ -1,4 +1,4 @@
-"""The command `semfocus`: tasks, masks, train, compare, report. Bad input ends with one line and exit code 2."""
+"""The command `semfocus`: tasks, masks, generate, train, compare, report, bench. Bad input ends with one line and exit code 2."""
 
 import argparse
 import os
@@ -64,12 +64,34 @@ def _parser() -> argparse.ArgumentParser:
 
     tasks = command("tasks", _tasks, "list the tasks: level, vocabulary, labels, chance, an example", "semfocus tasks")
     tasks.add_argument("task", nargs="?", help="show one task in full")
+    tasks.add_argument("--pictures", metavar="DIR", help="also draw the example of each task into this folder")
 
     masks = command(
         "masks", _masks, "list the mask strategies, or draw one", "semfocus masks banded:5+global:1 --length 12"
     )
     masks.add_argument("mask", nargs="?", help="a mask to draw: rows are queries, columns are keys")
     masks.add_argument("--length", type=int, default=16, help="positions to draw")
+
+    generate = command(
+        "generate",
+        _generate,
+        "write a task's data to a folder: parquet or JSON lines, with a data set card",
+        "semfocus generate listops --length 100-200 --train-size 1000 --output data/listops",
+    )
+    generate.add_argument("task", help="see `semfocus tasks`")
+    generate.add_argument("--output", required=True, help="the folder to make; it appears only when it is complete")
+    generate.add_argument("--format", default="parquet", help="parquet or jsonl")
+    generate.add_argument("--overwrite", action="store_true", help="replace an earlier result of this command")
+    generate.add_argument("--length", help="length of the inputs: 40, or 500-600 for a range (default: the task's)")
+    generate.add_argument("--train-size", type=int, help="training examples (default: 5000)")
+    generate.add_argument("--validation-size", type=int, help="validation examples (default: 1000)")
+    generate.add_argument("--test-size", type=int, help="test examples (default: 2000)")
+    generate.add_argument(
+        "--length-splits", nargs="+", type=int, metavar="N", help="further test splits of these lengths"
+    )
+    generate.add_argument("--seed", type=int, help="another seed gives other rows (default: 0)")
+    generate.add_argument("--pooling", help="mean, cls ([CLS] in front) or last (default: mean)")
+    generate.add_argument("--allow-duplicates", action="store_true", help="a split may hold an input twice")
 
     train = command(
         "train",
@@ -109,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
         "report", _report, "make the summary, the pictures and report.html anew", "semfocus report runs/quickstart"
     )
     report.add_argument("directory", help="a run directory of `semfocus compare`")
+
+    bench = command("bench", _bench, "measure speed", "semfocus bench data parity_check listops")
+    bench.add_argument("what", choices=["data"], help="data: rows a second of each task's generator")
+    bench.add_argument("tasks", nargs="*", help="these tasks (default: all)")
+    bench.add_argument("--rows", type=int, help="rows to make (default: about half a second's at the goal)")
+    bench.add_argument("--repeats", type=int, default=3, help="the best of so many")
     return parser
 
 
@@ -163,10 +191,21 @@ def _console():
 
 
 def _tasks(options: argparse.Namespace) -> int:
-    from .listings import task_table
+    from .data_commands import run_tasks
 
-    _console().print(task_table(options.task))
-    return 0
+    return run_tasks(options, _console())
+
+
+def _generate(options: argparse.Namespace) -> int:
+    from .data_commands import run_generate
+
+    return run_generate(options, _console())
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from .data_commands import run_bench_data
+
+    return run_bench_data(options, _console())
 
 
 def _masks(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def run(*arguments):
     return ended.value.code or 0
 
 
-@pytest.mark.parametrize("command", ["tasks", "masks", "train", "compare", "report"])
+@pytest.mark.parametrize("command", ["tasks", "masks", "generate", "train", "compare", "report", "bench"])
 def test_every_command_has_help_with_an_example(command, capsys):
     assert run(command, "--help") == 0
     out = capsys.readouterr().out
@@ -58,6 +58,15 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["report", "OUT"], ["OUT"]),
         (["masks", "banded:4"], ["banded", "4", "odd"]),
         (["masks", "full", "--length", "0"], ["length", "0"]),
+        (["generate", "parity", "--output", "OUT"], ["parity", "parity_check"]),
+        (["generate", "parity_check", "--output", "OUT", "--format", "csv"], ["csv", "parquet"]),
+        (["generate", "parity_check", "--output", "OUT", "--length", "0"], ["parity_check", "0"]),
+        (["generate", "parity_check", "--output", "OUT", "--train-size", "-1"], ["train_size", "-1"]),
+        (["generate", "even_pairs", "--output", "OUT", "--length", "6"], ["even_pairs", "allow_duplicates"]),
+        (["generate", "listops", "--output", "OUT", "--length", "2-3"], ["listops", "2"]),
+        (["bench", "speed"], ["speed", "data"]),
+        (["bench", "data", "parity"], ["parity", "parity_check"]),
+        (["bench", "data", "parity_check", "--rows", "1"], ["rows", "1"]),
         (["tasks", "listop"], ["listop", "listops"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -94,6 +103,45 @@ def test_listings(capsys):
     assert run("masks", "banded:3", "--length", "4") == 0
     drawn = [line.split() for line in capsys.readouterr().out.splitlines() if "■" in line]
     assert [row.count("■") for row in drawn] == [2, 3, 3, 2]
+
+
+def test_generate_writes_what_load_task_gives(tmp_path, capsys):
+    from datasets import load_dataset
+
+    from hf_semfocus.data import load_task
+
+    sizes = {"train_size": 30, "validation_size": 10, "test_size": 20}
+    flags = [part for name, size in sizes.items() for part in (f"--{name.replace('_', '-')}", size)]
+    for file_format in ("parquet", "jsonl"):
+        folder = tmp_path / file_format
+        command = [
+            "generate",
+            "cycle_navigation",
+            "--length",
+            "9",
+            *flags,
+            "--format",
+            file_format,
+            "--output",
+            folder,
+        ]
+        assert run(*command) == 0
+        assert "train 30" in capsys.readouterr().out
+        loaded = load_dataset(str(folder))
+        expected = load_task("cycle_navigation", length=9, **sizes)
+        assert {split: loaded[split].to_list() for split in loaded} == {s: expected[s].to_list() for s in expected}
+        assert "semfocus generate cycle_navigation" in (folder / "README.md").read_text()
+        assert run(*command) == 2
+        assert "not empty" in capsys.readouterr().err
+        assert run(*command, "--overwrite") == 0
+        capsys.readouterr()
+
+
+def test_bench_and_pictures(tmp_path, capsys):
+    assert run("bench", "data", "parity_check", "listops", "--rows", "64", "--repeats", "1") == 0
+    assert "examples/s" in capsys.readouterr().out
+    assert run("tasks", "solve_equation", "--pictures", tmp_path) == 0
+    assert (tmp_path / "solve_equation.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_train_shows_both_accuracies_and_goes_on_when_started_again(tmp_path, capsys):
