@@ -40,14 +40,15 @@ style: install  ## format and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-benchmark: install  ## what top-k costs in a model, and what `semfocus train` costs over a bare loop
+benchmark: install  ## what masks cost in a model, `semfocus train` over a bare loop, rows of data a second
 	@mkdir -p runs
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/model_cost.py > runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/training_overhead.py >> runs/cost.txt
-	@cat runs/cost.txt
+	OMP_NUM_THREADS=1 COLUMNS=100 $(BIN)/semfocus bench data > runs/data.txt
+	@cat runs/cost.txt runs/data.txt
 
 readme: install  ## the README's figures, from the last quickstart and benchmark
-	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt
+	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt
 
 clean:  ## remove the environment and the quickstart's run directory
 	rm -rf $(VENV) $(QUICKSTART)

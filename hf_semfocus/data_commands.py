@@ -77,8 +77,6 @@ def run_bench_data(options: argparse.Namespace, console: Console) -> int:
             names, rows=options.rows, repeats=options.repeats, progress=lambda name: status.update(f"timing {name}")
         ):
             speeds.append(speed)
-            if not console.is_terminal:
-                console.print(f"{speed.task}: {speed.examples_per_second:,.0f} examples/s", highlight=False)
     console.print(speed_table(speeds))
     return 0
 

@@ -2,6 +2,7 @@
 
 python recipes/update_readme.py runs/quickstart        # after `make quickstart`
 python recipes/update_readme.py --cost runs/cost.txt   # after `make benchmark`
+python recipes/update_readme.py --data runs/data.txt   # after `make benchmark`
 
 Results that the README shows are kept in recipes/results/; a test compares the README with them.
 """
@@ -40,7 +41,8 @@ def replaced(text: str, name: str, section: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_directory", nargs="?", type=Path, help="what `make quickstart` wrote")
-    parser.add_argument("--cost", type=Path, help="what `make benchmark` printed")
+    parser.add_argument("--cost", type=Path, help="what `make benchmark` printed about masks")
+    parser.add_argument("--data", type=Path, help="what `make benchmark` printed about data")
     options = parser.parse_args()
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -53,15 +55,17 @@ def main() -> None:
             shutil.copy(picture, kept / picture.name)
         summary = json.loads((kept / "summary.json").read_text(encoding="utf-8"))
         text = replaced(text, "quickstart", quickstart_section(summary))
-    if options.cost is not None:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        shutil.copy(options.cost, RESULTS / "cost.txt")
-        text = replaced(text, "cost", cost_section((RESULTS / "cost.txt").read_text(encoding="utf-8")))
+    for name in ("cost", "data"):
+        printed = getattr(options, name)
+        if printed is not None:
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            shutil.copy(printed, RESULTS / f"{name}.txt")
+            text = replaced(text, name, printed_section(printed.read_text(encoding="utf-8")))
     readme.write_text(text, encoding="utf-8")
 
 
-def cost_section(printed: str) -> str:
-    """The README's lines about cost: the benchmarks' own words."""
+def printed_section(printed: str) -> str:
+    """The README's lines about cost and speed: the benchmarks' own words."""
     return f"```text\n{printed.strip()}\n```"
 
 

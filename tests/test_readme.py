@@ -42,9 +42,10 @@ def test_the_stored_summary_belongs_to_the_preset_as_it_is():
     assert {run["budget"] for run in stored["runs"]} == {unit.training.epochs for unit in units}
 
 
-def test_the_cost_section_is_what_the_benchmarks_printed():
-    printed = (ROOT / "recipes" / "results" / "cost.txt").read_text(encoding="utf-8")
-    assert section("cost") == _updater().cost_section(printed)
+@pytest.mark.parametrize("name", ["cost", "data"])
+def test_the_benchmarks_sections_are_what_they_printed(name):
+    printed = (ROOT / "recipes" / "results" / f"{name}.txt").read_text(encoding="utf-8")
+    assert section(name) == _updater().printed_section(printed)
 
 
 @pytest.mark.slow

@@ -245,14 +245,28 @@ def _result(spec: RunSpec, model, rows, history: list[dict[str, Any]], labels: d
         "seconds": last["seconds"],
         "train_seconds": last["train_seconds"],
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "data": {
-            "chance": labels["chance"],
-            "majority_accuracy": labels["majority_accuracy"],
-            "label_histogram": labels["histogram"],
-        },
+        "data": _baselines(rows["train"], labels),
         "reach": {"left": reached.left, "right": reached.right, "sees_all": reached.sees_all, "text": reached.text},
         "dispersion": _dispersion(model, probe) if stopped != "diverged" else None,
         "versions": versions(),
+    }
+
+
+def _baselines(train: TensorRows, labels: dict[str, Any]) -> dict[str, Any]:
+    """What accuracy is to be compared with. For sequence tasks accuracy counts whole rows, and so do chance and majority here."""
+    if not train.per_token:
+        return {
+            "chance": labels["chance"],
+            "majority_accuracy": labels["majority_accuracy"],
+            "label_histogram": labels["histogram"],
+        }
+    positions = (train.labels != -100).sum(-1).double()
+    return {
+        "chance": (labels["chance"] ** positions).mean().item(),
+        "majority_accuracy": labels["majority_sequence_accuracy"],
+        "token_chance": labels["chance"],
+        "token_majority_accuracy": labels["majority_accuracy"],
+        "label_histogram": labels["histogram"],
     }
 
 

@@ -206,7 +206,11 @@ def test_the_best_weights_outlive_a_raised_budget(tiny, tmp_path):
 
 
 def test_a_sequence_task_reports_whole_rows_and_tokens(tiny, tmp_path):
-    run_unit(tiny(task="stack_manipulation", length=6), tmp_path)
+    result = run_unit(tiny(task="stack_manipulation", length=6), tmp_path)
+    # outputs have 1 to 7 labelled positions of 3 classes; a whole row is guessed far less often than a position
+    assert result["data"]["token_chance"] == pytest.approx(1 / 3)
+    assert 3**-7 < result["data"]["chance"] < 3**-2
+    assert result["data"]["majority_accuracy"] < result["data"]["token_majority_accuracy"]
     for row in curve(tmp_path):
         assert 0 <= row["heldout_accuracy"] <= row["heldout_token_accuracy"] <= 1
 
