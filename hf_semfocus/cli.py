@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "masks", _masks, "list the mask strategies, or draw one", "semfocus masks banded:5+global:1 --length 12"
     )
     masks.add_argument("mask", nargs="?", help="a mask to draw: rows are queries, columns are keys")
+    _add_import(masks)
     masks.add_argument("--length", type=int, default=16, help="positions to draw")
 
     generate = command(
@@ -142,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options that `train` and `compare` share; everything else is reached by --set."""
+    _add_import(parser)
     parser.add_argument("--length", help="length of the inputs: 40, or 500-600 for a range (default: the task's)")
     parser.add_argument("--train-size", type=int, help="training examples (default: 5000)")
     parser.add_argument("--test-size", type=int, help="held-out examples (default: 2000)")
@@ -156,6 +158,17 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="any other field: model.hidden_act=gelu, training.lr_decay=1.0, task_options.…",
+    )
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="Python files or modules that register mask strategies of your own",
     )
 
 
@@ -210,6 +223,9 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _masks(options: argparse.Namespace) -> int:
     from .listings import drawn_mask, mask_table
+    from .training.imports import import_strategies
+
+    import_strategies(options.imports)
 
     _console().print(drawn_mask(options.mask, options.length) if options.mask else mask_table(), highlight=False)
     return 0
@@ -220,6 +236,8 @@ def _train(options: argparse.Namespace) -> int:
     from .training.spec import RunSpec
 
     values = merged(read_yaml(options.config) if options.config else {}, _asked(options))
+    if options.imports:
+        values["imports"] = options.imports
     spec = RunSpec.from_dict({**values, "task": options.task})
     _quiet_libraries()
     from .terminal import EpochBar
@@ -246,6 +264,8 @@ def _compare(options: argparse.Namespace) -> int:
         raise ValueError("give either --preset NAME or --config FILE")
     base = preset(options.preset) if options.preset else Experiment.from_yaml(options.config)
     values = base.to_dict()
+    if options.imports:
+        values["defaults"] = {**values["defaults"], "imports": options.imports}
     asked = _asked(options)
     tasks = {name: base.tasks.get(name, {}) for name in options.tasks or base.tasks}
     values["tasks"] = {name: merged(settings or {}, asked) for name, settings in tasks.items()}

@@ -144,6 +144,42 @@ def test_bench_and_pictures(tmp_path, capsys):
     assert (tmp_path / "solve_equation.png").read_bytes().startswith(b"\x89PNG")
 
 
+OWN_MASK = """
+from hf_semfocus import MaskStrategy, parameter, register_mask_strategy
+
+
+@register_mask_strategy("every_other")
+class EveryOther(MaskStrategy):
+    \"\"\"Keys at a distance that s divides.\"\"\"
+
+    s: int = parameter(minimum=1)
+
+    def pattern(self, query_positions, key_positions):
+        return (query_positions - key_positions) % self.s == 0
+"""
+
+
+@pytest.mark.slow
+def test_a_mask_of_ones_own_is_compared_by_one_command_and_ships_in_its_checkpoint(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_masks.py").write_text(OWN_MASK)
+    assert run("masks", "every_other:2", "--length", "4", "--import", "own_masks.py") == 0
+    assert capsys.readouterr().out.count("■") == 8
+    grid = ["--masks", "full", "every_other:3", "--seeds", "0", "--import", "own_masks.py"]
+    assert run("compare", "--preset", "quickstart", *TINY, *grid, "--output", "out") == 0
+    model = tmp_path / "out" / "runs" / "even_pairs" / "every_other-3" / "seed-0" / "model"
+    assert (model / "custom_own_masks.py").is_file()
+    (tmp_path / "broken.py").write_text("1 / 0")
+    capsys.readouterr()
+    for name, words in (
+        ("broken.py", "ZeroDivisionError"),
+        ("missing.py", "no such file"),
+        ("no_such_module", "no_such_module"),
+    ):
+        assert run("masks", "--import", name) == 2
+        assert words in capsys.readouterr().err
+
+
 def test_train_shows_both_accuracies_and_goes_on_when_started_again(tmp_path, capsys):
     assert run("train", "even_pairs", *TINY, "--mask", "topk:3", "--output", tmp_path / "one") == 0
     out = capsys.readouterr().out

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from .imports import import_strategies
 from .spec import RunSpec
 
 
@@ -41,6 +42,7 @@ class Experiment:
     def __post_init__(self) -> None:
         from ..model.mask_strategies import parse_mask
 
+        import_strategies(self.defaults.get("imports", ()))
         for name in ("tasks", "masks", "seeds"):
             if not getattr(self, name):
                 raise ValueError(f"experiment {self.name!r} has no {name}")

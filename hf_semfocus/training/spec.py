@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from ..data import task_info
+from .imports import import_strategies
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 KEEPS = ("last", "best")
@@ -145,6 +146,7 @@ class RunSpec:
         task_options: further options of the task's builder.
         model: fields of `SemFocusConfig` other than the mask, the vocabulary and the labels.
         training: see `TrainingOptions`.
+        imports: Python files or modules to import first: they register the mask strategies that `mask` names.
 
     Example:
         >>> RunSpec(task="even_pairs", mask="topk:5", length=20, model={"num_hidden_layers": 3}).name
@@ -161,10 +163,14 @@ class RunSpec:
     task_options: dict = field(default_factory=dict)
     model: dict = field(default_factory=dict)
     training: TrainingOptions = field(default_factory=TrainingOptions)
+    imports: tuple = ()
 
     def __post_init__(self) -> None:
         from ..model.mask_strategies import parse_mask
 
+        if isinstance(self.imports, str) or not all(isinstance(name, str) for name in self.imports):
+            raise ValueError(f"imports is {self.imports!r}; allowed: a list of Python files or modules")
+        import_strategies(self.imports)
         info = task_info(self.task)
         object.__setattr__(self, "mask", str(parse_mask(self.mask)))
         _check(0 <= self.seed < 2**31, "seed", self.seed, "0 … 2147483647")
@@ -211,6 +217,7 @@ class RunSpec:
         values = asdict(self)
         if isinstance(self.length, tuple):
             values["length"] = list(self.length)
+        values["imports"] = list(self.imports)
         return values
 
     @classmethod

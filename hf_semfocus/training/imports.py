@@ -1,0 +1,49 @@
+"""A user's own file or module, imported so that the mask strategies it registers have their names."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def import_strategies(names: Iterable[str]) -> None:
+    """Imports each of `names`: a Python file ("my_masks.py") or a module ("my_package.masks"). Twice is once.
+
+    A file becomes the module of its stem, as if its folder were on the path.
+
+    Raises:
+        ValueError: there is no such file or module, or importing it failed; the message says why.
+    """
+    for name in names:
+        file = Path(name).resolve() if str(name).endswith(".py") else None
+        module = file.stem if file else str(name)
+        if module in sys.modules and (file is None or _file_of(sys.modules[module]) == file):
+            continue
+        try:
+            if file is not None:
+                _import_file(module, file)
+            else:
+                importlib.import_module(module)
+        except Exception as error:  # whatever the user's code raises, the message must say which file it came from
+            raise ValueError(f"importing {name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _file_of(module) -> Path | None:
+    return Path(module.__file__).resolve() if getattr(module, "__file__", None) else None
+
+
+def _import_file(name: str, file: Path) -> None:
+    if name in sys.modules:
+        raise ImportError(f"another module is called {name!r}; give the file another name")
+    if not file.is_file():
+        raise FileNotFoundError(f"no such file: {file}")
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None  # noqa: PT018  (a .py file always has both)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
