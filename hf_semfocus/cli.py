@@ -308,9 +308,9 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _main_process() -> bool:
-    from accelerate import PartialState
+    from .training.environment import process_state
 
-    return PartialState().is_main_process
+    return process_state().is_main_process
 
 
 def _quiet_libraries() -> None:

@@ -1,6 +1,6 @@
 """`semfocus train` for `accelerate launch`: the same options, one run on several processes.
 
-accelerate launch --config_file recipes/accelerate/cpu_2.yaml recipes/train.py even_pairs --mask topk:5 --length 20 --layers 3 \
+accelerate launch --config_file recipes/accelerate/two.yaml recipes/train.py even_pairs --mask topk:5 --length 20 --layers 3 \
     --epochs 5 --output runs/two-processes
 """
 

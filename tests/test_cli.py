@@ -51,6 +51,11 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["train", "even_pairs", "--output", "OUT", "--config", "missing.yaml"], ["missing.yaml"]),
         (["train", "even_pairs"], ["--output"]),
         (["train", "even_pairs", "--output", "OUT", "--length", "6"], ["even_pairs", "allow_duplicates"]),
+        (
+            ["compare", "--preset", "quickstart", "--output", "OUT", "--length", "8"],
+            ["even_pairs", "allow_duplicates"],
+        ),
+        (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "model.pooling=max"], ["pooling", "max"]),
         (["compare", "--preset", "quikstart", "--output", "OUT"], ["quikstart", "quickstart"]),
         (["compare", "--output", "OUT"], ["--preset", "--config"]),
         (["compare", "--preset", "quickstart", "--output", "OUT", "--jobs", "0"], ["jobs", "0"]),

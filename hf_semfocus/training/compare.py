@@ -1,6 +1,7 @@
 """The comparison: every unit of an experiment trained, several at once, in a run directory that survives a kill."""
 
 import contextlib
+import json
 import logging
 import multiprocessing
 import os
@@ -12,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
 from filelock import FileLock, Timeout
 from pebble import ProcessExpired, ProcessPool
 
-from .environment import available_cores, machine, use_one_thread, versions
+from ..data import load_task
+from .environment import available_cores, machine, process_state, use_one_thread, versions
 from .experiment import Experiment
 from .files import read_json, read_json_lines, write_json
 from .run import finished_before, run_unit
@@ -78,12 +79,13 @@ def compare(
     units = experiment.units()
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed: at least 1")
-    state = PartialState()
+    state = process_state()
     with _held(out) if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
             _check_directory(experiment, out)
             for unit in units:
                 finished_before(unit, unit_folder(out, unit))
+            _prepare_data(units)
             write_json(out / "experiment.json", _described(experiment, command, out))
         state.wait_for_everyone()
         if state.num_processes > 1:
@@ -91,6 +93,13 @@ def compare(
         else:
             results = _in_pool(units, out, jobs or available_cores(), on_progress)
     return results
+
+
+def _prepare_data(units: list[RunSpec]) -> None:
+    """Makes every data set once, before any run: the workers read the cache, and too few examples are said at once."""
+    wanted = {(unit.task, json.dumps(unit.data_options())): unit for unit in units}
+    for unit in wanted.values():
+        load_task(unit.task, **unit.data_options())
 
 
 def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress | None) -> list[dict[str, Any]]:
@@ -157,7 +166,7 @@ def _write_failed(unit: RunSpec, folder: Path, error: str) -> dict[str, Any]:
 
 def _work(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One unit in a worker: its output goes to `log.txt`, its failure into `result.json`."""
-    alone = PartialState().num_processes == 1
+    alone = process_state().num_processes == 1
     if alone:
         use_one_thread()
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 
 PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "numpy")
 
@@ -18,6 +19,15 @@ def versions() -> dict[str, str]:
     for package in PACKAGES:
         found[package] = version(package)
     return found
+
+
+def process_state() -> PartialState:
+    """Accelerate's view of the processes: one, or those that a launcher started, on CPUs where there is no accelerator.
+
+    Said at the first call, since the state is shared: without it, processes that torchrun starts on a machine without a GPU would
+    each take themselves for the only one.
+    """
+    return PartialState(cpu=not torch.accelerator.is_available())
 
 
 def available_cores() -> int:

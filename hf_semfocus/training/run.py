@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from safetensors.torch import load_model
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
@@ -16,7 +15,7 @@ from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from .checkpoints import check_whole, latest_complete_checkpoint
-from .environment import versions
+from .environment import process_state, versions
 from .files import read_json, read_json_lines, write_json
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, why_stop
 from .rows import TensorRows, already_batched
@@ -44,7 +43,7 @@ def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None)
         ValueError: the folder holds a run with other settings, or a damaged file.
     """
     folder = Path(folder)
-    state = PartialState()
+    state = process_state()
     finished = finished_before(spec, folder)
     state.wait_for_everyone()
     if finished is not None:
@@ -57,16 +56,7 @@ def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None)
 
     tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
     with state.main_process_first():  # one process prepares the rows, the others read its cache
-        data = load_task(
-            spec.task,
-            length=spec.length,
-            train_size=spec.train_size,
-            validation_size=spec.validation_size,
-            test_size=spec.test_size,
-            seed=spec.seed,
-            pooling=spec.model.get("pooling", "mean"),
-            **spec.task_options,
-        )
+        data = load_task(spec.task, **spec.data_options())
     rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "validation", "test")}
     longest = max(split.input_ids.shape[1] for split in rows.values())
     model = build_model(spec, tokenizer, longest)
@@ -112,7 +102,7 @@ def build_model(spec: RunSpec, tokenizer, longest: int) -> PreTrainedModel:
 
 def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
     """Transformers' arguments for a run. `batch_size` counts all processes' examples, so a run is the same on one or two."""
-    options, processes = spec.training, PartialState().num_processes
+    options, processes = spec.training, process_state().num_processes
     if options.batch_size % processes:
         raise ValueError(f"batch_size is {options.batch_size}; allowed: a multiple of the {processes} processes")
     optimizers = {"sgd": "sgd", "adam": "adamw_torch", "adamw": "adamw_torch"}  # Adam is AdamW without weight decay
@@ -127,7 +117,7 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
         learning_rate=options.learning_rate,
         weight_decay=options.weight_decay,
         max_grad_norm=options.max_grad_norm,
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=not torch.accelerator.is_available(),
         bf16=options.bf16,
         activation_checkpointing=options.gradient_checkpointing,
         ddp_find_unused_parameters=False,
@@ -248,6 +238,7 @@ def _result(spec: RunSpec, model, rows, history: list[dict[str, Any]], labels: d
         "data": _baselines(rows["train"], labels),
         "reach": {"left": reached.left, "right": reached.right, "sees_all": reached.sees_all, "text": reached.text},
         "dispersion": _dispersion(model, probe) if stopped != "diverged" else None,
+        "processes": process_state().num_processes,
         "versions": versions(),
     }
 

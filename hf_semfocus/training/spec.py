@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from ..data import task_info
+from ..data.options import check_options
 from .imports import import_strategies
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -188,6 +189,7 @@ class RunSpec:
         if isinstance(self.length, list):
             object.__setattr__(self, "length", tuple(self.length))
         self.config_fields()
+        check_options(self.task, self.data_options())
 
     def config_fields(self) -> dict[str, Any]:
         """The model's fields, checked by making a configuration from them."""
@@ -206,6 +208,18 @@ class RunSpec:
         except Exception as error:  # huggingface_hub's strict dataclasses raise types of their own
             raise ValueError(" ".join(str(error).split())) from error
         return values
+
+    def data_options(self) -> dict[str, Any]:
+        """What `load_task` is called with, beside the task's name."""
+        return {
+            "length": self.length,
+            "train_size": self.train_size,
+            "validation_size": self.validation_size,
+            "test_size": self.test_size,
+            "seed": self.seed,
+            "pooling": self.model.get("pooling", "mean"),
+            **self.task_options,
+        }
 
     @property
     def name(self) -> str:

@@ -35,14 +35,7 @@ def whole_epochs(spec: RunSpec) -> list[float]:
 def bare_epochs(spec: RunSpec) -> list[float]:
     """The same training as a plain loop, without anything around it."""
     options = spec.training
-    data = load_task(
-        spec.task,
-        length=spec.length,
-        train_size=spec.train_size,
-        validation_size=spec.validation_size,
-        test_size=spec.test_size,
-        seed=spec.seed,
-    )
+    data = load_task(spec.task, **spec.data_options())
     tokenizer = build_tokenizer(spec.task)
     train, test = (TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "test"))
     model = build_model(spec, tokenizer, train.input_ids.shape[1])

@@ -186,7 +186,7 @@ def test_two_processes_under_accelerate_train_as_one_does(tmp_path):
         "-m",
         "accelerate.commands.launch",
         "--config_file",
-        os.path.join(recipes, "accelerate", "cpu_2.yaml"),
+        os.path.join(recipes, "accelerate", "two.yaml"),
     ]
     script = os.path.join(recipes, "train.py")
     rows = {}
@@ -195,6 +195,7 @@ def test_two_processes_under_accelerate_train_as_one_does(tmp_path):
             [*start, script, *options, "--output", str(tmp_path / name)], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr[-3000:]
+        assert json.loads((tmp_path / name / "result.json").read_text())["processes"] == (2 if name == "two" else 1)
         rows[name] = read_json_lines(tmp_path / name / "history.jsonl")
     for one, two in zip(rows["one"], rows["two"], strict=True):
         assert one["learning_rate"] == two["learning_rate"]
