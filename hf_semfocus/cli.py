@@ -320,6 +320,7 @@ def _quiet_libraries() -> None:
 
     datasets.disable_progress_bars()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()  # mtime order of checkpoints and the like: nothing a user can act on
 
 
 def _version() -> str:
