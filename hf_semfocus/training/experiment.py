@@ -90,11 +90,13 @@ class Experiment:
                 raise ValueError(f"experiment option {name} is {values[name]!r}; allowed: a list of {kind.__name__}")
             values[name] = tuple(values[name])
         if isinstance(values["tasks"], list):
-            values["tasks"] = {task: {} for task in values["tasks"]}
-        if not isinstance(values["tasks"], Mapping):
-            raise ValueError(
-                f"experiment option tasks is {values['tasks']!r}; allowed: a list of names, or names with settings"
-            )
+            values["tasks"] = {str(task): {} for task in values["tasks"]}
+        tasks = values["tasks"]
+        if not isinstance(tasks, Mapping) or not all(isinstance(own, Mapping | None) for own in tasks.values()):
+            raise ValueError(f"experiment option tasks is {tasks!r}; allowed: a list of names, or names with settings")
+        for key, wanted, words in (("defaults", Mapping, "a mapping"), ("name", str, "text"), ("note", str, "text")):
+            if key in values and not isinstance(values[key], wanted):
+                raise ValueError(f"experiment option {key} is {values[key]!r}; allowed: {words}")
         return cls(**values)
 
     @classmethod

@@ -13,11 +13,13 @@ def import_strategies(names: Iterable[str]) -> None:
     A file becomes the module of its stem, as if its folder were on the path.
 
     Raises:
-        ValueError: there is no such file or module, or importing it failed; the message says why.
+        ValueError: `names` is no list of names; there is no such file or module, or importing it failed; the message says why.
     """
+    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"imports is {names!r}; allowed: a list of Python files or modules")
     for name in names:
-        file = Path(name).resolve() if str(name).endswith(".py") else None
-        module = file.stem if file else str(name)
+        file = Path(name).resolve() if name.endswith(".py") else None
+        module = file.stem if file else name
         if module in sys.modules and (file is None or _file_of(sys.modules[module]) == file):
             continue
         try:

@@ -35,6 +35,8 @@ def _check(condition: bool, name: str, value: Any, allowed: str) -> None:
 
 def _from_mapping(cls: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The values with their keys checked against the fields of `cls`, whole numbers and reals told apart."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"the {what} options are {values!r}; allowed: a mapping of options")
     known = {entry.name: entry for entry in fields(cls)}
     checked = {}
     for key, value in values.items():
@@ -169,8 +171,6 @@ class RunSpec:
     def __post_init__(self) -> None:
         from ..model.mask_strategies import parse_mask
 
-        if isinstance(self.imports, str) or not all(isinstance(name, str) for name in self.imports):
-            raise ValueError(f"imports is {self.imports!r}; allowed: a list of Python files or modules")
         import_strategies(self.imports)
         info = task_info(self.task)
         object.__setattr__(self, "mask", str(parse_mask(self.mask)))

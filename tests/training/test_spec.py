@@ -117,7 +117,16 @@ def test_masks_share_every_hyperparameter():
         ({"masks": "full"}, ["masks", "list"]),
         ({"tasks": {"even_pairs": {"seed": 3}}}, ["seed", "grid"]),
         ({"taks": {}}, ["taks", "tasks"]),
-        ({"name": None, "tasks": {"nope": {}}}, ["nope"]),
+        ({"tasks": 3}, ["tasks", "3"]),
+        ({"tasks": {"even_pairs": 3}}, ["tasks", "3"]),
+        ({"tasks": [3]}, ["3"]),
+        ({"tasks": {"even_pairs": {"training": [1]}}}, ["training", "[1]"]),
+        ({"tasks": {"even_pairs": {"model": 3}}}, ["model", "3"]),
+        ({"defaults": 3}, ["defaults", "3"]),
+        ({"defaults": {"imports": 3}}, ["imports", "3"]),
+        ({"note": ["a"]}, ["note"]),
+        ({"tasks": {"nope": {}}}, ["nope"]),
+        ({"name": None}, ["name"]),
     ],
 )
 def test_experiments_refuse_in_words(change, words):
