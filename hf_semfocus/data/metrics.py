@@ -107,6 +107,8 @@ def compute_metrics(prediction: Any) -> dict[str, float]:
     references = getattr(prediction, "label_ids", None)
     if predictions is None:
         predictions, references = prediction
+    if isinstance(predictions, tuple) and predictions and isinstance(predictions[0], np.ndarray):
+        predictions = predictions[0]  # a model that also returns attentions or hidden states: the logits come first
     references = np.asarray(references)
     if references.ndim == 1:
         return {"accuracy": accuracy(predictions, references)}

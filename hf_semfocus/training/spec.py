@@ -195,7 +195,7 @@ class RunSpec:
         """The model's fields, checked by making a configuration from them."""
         from ..model.configuration_semfocus import SemFocusConfig
 
-        known = {entry.name for entry in fields(SemFocusConfig)}
+        known = {entry.name for entry in fields(SemFocusConfig)} | {"output_attentions"}  # a property there
         for key in self.model:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)

@@ -220,6 +220,36 @@ def test_listops_rows_of_many_lengths_train(tiny, tmp_path):
     assert result["data"]["chance"] == pytest.approx(0.1)
 
 
+def test_returning_attentions_changes_no_weight_and_no_metric(tiny, tmp_path):
+    run_unit(tiny(), tmp_path / "plain")
+    run_unit(tiny(model={"output_attentions": True, "output_hidden_states": True}), tmp_path / "more")
+    assert same_weights(tmp_path / "plain", tmp_path / "more")
+    assert curve(tmp_path / "plain") == curve(tmp_path / "more")
+
+
+def test_metrics_of_a_plain_trainer_hold_when_attentions_are_returned_too(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification
+    from hf_semfocus.data import TaskCollator, build_tokenizer, compute_metrics, load_task
+
+    data = load_task("parity_check", length=10, train_size=50, validation_size=10, test_size=30)["test"]
+    tokenizer = build_tokenizer("parity_check")
+    accuracies = []
+    for extra in ({}, {"output_attentions": True, "output_hidden_states": True}):
+        torch.manual_seed(0)
+        config = SemFocusConfig(vocab_size=len(tokenizer), num_labels=2, num_hidden_layers=1, **extra)
+        trainer = Trainer(
+            model=SemFocusForSequenceClassification(config),
+            args=TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, dataloader_pin_memory=False),
+            eval_dataset=data.select_columns(["input_ids", "labels"]),
+            data_collator=TaskCollator(tokenizer),
+            compute_metrics=compute_metrics,
+        )
+        accuracies.append(trainer.evaluate()["eval_accuracy"])
+    assert accuracies[0] == accuracies[1]
+
+
 def test_bf16_trains_on_a_cpu(tiny, tmp_path):
     assert run_unit(tiny(training={"bf16": True, "epochs": 1}), tmp_path)["epochs_trained"] == 1
 
