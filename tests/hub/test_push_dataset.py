@@ -1,0 +1,197 @@
+"""Data sets pushed with `push_to_hub` and loaded by someone who has only `datasets`: the same data, or the repository as it was."""
+
+from typing import Any
+
+import datasets
+import pytest
+from huggingface_hub import DatasetCard
+
+from hf_semfocus.data import load_task, task_info
+
+from .hub import Client, ClientError, Hub
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = {"length": 12, "train_size": 30, "validation_size": 10, "test_size": 20}
+# One task of each kind; ranges, trees (`depth`) and longer splits ride along.
+TASKS: dict[str, dict[str, Any]] = {
+    "stack_manipulation": {**OPTIONS, "length_splits": [20]},
+    "modular_arithmetic_brackets": {**OPTIONS, "length": [8, 12], "pooling": "cls"},
+    "listops": {**OPTIONS, "length": [8, 20]},
+}
+LOAD = """
+    import datasets
+
+    def described(rows):
+        types = {field.name: str(field.type) for field in rows.data.schema}
+        return {"features": rows.features.to_dict(), "types": types, "rows": rows.to_list()}
+
+    data = datasets.load_dataset(repo)
+    result = {split: described(rows) for split, rows in data.items()}
+"""
+
+
+@pytest.fixture(scope="module")
+def publisher(hub, tmp_path_factory):
+    """A process with hf_semfocus that can push."""
+    with hub.client(tmp_path_factory.mktemp("publisher"), package=True) as client:
+        client.run("""
+            from hf_semfocus.data import generate, load_task
+            from hf_semfocus.data.cards import card_of
+            from hf_semfocus.data.options import check_options
+            from huggingface_hub import DatasetCard, HfApi
+        """)
+        yield client
+
+
+@pytest.fixture
+def stranger(hub, tmp_path):
+    """A process without hf_semfocus and with empty caches."""
+    with hub.client(tmp_path / "stranger", package=False) as client:
+        with pytest.raises(ClientError, match="No module named 'hf_semfocus'"):
+            client.run("import hf_semfocus")
+        yield client
+
+
+def push(publisher: Client, repo: str, task: str, **options: object) -> None:
+    publisher.run(
+        "load_task(task, **options).push_to_hub(repo)", repo=repo, task=task, options={**TASKS[task], **options}
+    )
+
+
+def made_here(task: str) -> dict[str, dict]:
+    data = load_task(task, **TASKS[task])
+    return {
+        split: {
+            "features": rows.features.to_dict(),
+            "types": {field.name: str(field.type) for field in rows.data.schema},
+            "rows": rows.to_list(),
+        }
+        for split, rows in data.items()
+    }
+
+
+def paths(hub: Hub, repo: str) -> list[str]:
+    return [entry["path"] for entry in hub.state(repo)[1] if entry["type"] == "file"]
+
+
+def test_a_stranger_loads_what_was_pushed(hub, publisher, stranger):
+    for task in TASKS:
+        push(publisher, f"user/{task}", task)
+        loaded = stranger.run(LOAD, repo=f"user/{task}")
+        expected = made_here(task)
+        assert list(loaded) == list(expected)
+        assert loaded == expected
+        features = datasets.Features.from_dict(loaded["train"]["features"])
+        labels = (
+            features["labels"] if isinstance(features["labels"], datasets.ClassLabel) else features["labels"].feature
+        )
+        assert labels.names == list(task_info(task).labels)
+        streamed = stranger.run(
+            "result = list(datasets.load_dataset(repo, split='test', streaming=True))", repo=f"user/{task}"
+        )
+        assert streamed == expected["test"]["rows"]
+
+
+@pytest.mark.parametrize("task", ["stack_manipulation", "modular_arithmetic_brackets"])
+def test_the_card_before_the_data(hub, publisher, stranger, task):
+    repo = f"user/card-{task}"
+    card = publisher.run(
+        """
+        data = load_task(task, **options)
+        card = DatasetCard(card_of(data, check_options(task, options)))
+        HfApi().create_repo(repo, repo_type="dataset")
+        card.push_to_hub(repo)
+        data.push_to_hub(repo)
+        result = card.content
+        """,
+        repo=repo,
+        task=task,
+        options=TASKS[task],
+    )
+    content = stranger.run(
+        "from huggingface_hub import DatasetCard; result = DatasetCard.load(repo).content", repo=repo
+    )
+    published = DatasetCard(content)
+    assert published.text == DatasetCard(card).text
+    assert f"load_task('{task}'" in published.text
+    data = published.data.to_dict()
+    kind = task_info(task).kind.replace("_", "-").replace("sequence", "text")
+    assert data["task_categories"] == [kind]
+    assert data["pretty_name"] == task
+    sizes = {split["name"]: split["num_examples"] for split in data["dataset_info"]["splits"]}
+    expected = made_here(task)
+    assert sizes == {split: len(rows["rows"]) for split, rows in expected.items()}
+    assert stranger.run(LOAD, repo=repo) == expected
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=ClientError,
+    reason="card_of names generate's files (train.parquet), not those of push_to_hub (data/train-*)",
+)
+def test_the_card_after_the_data(hub, publisher, stranger):
+    task = "stack_manipulation"
+    push(publisher, "user/late-card", task)
+    publisher.run(
+        "DatasetCard(card_of(load_task(task, **options), check_options(task, options))).push_to_hub(repo)",
+        repo="user/late-card",
+        task=task,
+        options=TASKS[task],
+    )
+    assert stranger.run(LOAD, repo="user/late-card") == made_here(task)
+
+
+def test_a_generated_folder_uploaded(hub, publisher, stranger):
+    task = "modular_arithmetic_brackets"
+    publisher.run(
+        """
+        generate(task, "generated", **options)
+        HfApi().create_repo(repo, repo_type="dataset")
+        HfApi().upload_folder(repo_id=repo, repo_type="dataset", folder_path="generated")
+        """,
+        repo="user/folder",
+        task=task,
+        options=TASKS[task],
+    )
+    assert paths(hub, "user/folder") == ["README.md", "test.parquet", "train.parquet", "validation.parquet"]
+    assert stranger.run(LOAD, repo="user/folder") == made_here(task)
+
+
+def test_a_repeated_push_changes_nothing(hub, publisher, tmp_path):
+    push(publisher, "user/again", "stack_manipulation")
+    before = hub.state("user/again")
+    # Made anew, not taken from the cache: equal rows must make equal files.
+    push(publisher, "user/again", "stack_manipulation", cache_dir=str(tmp_path))
+    assert hub.state("user/again") == before
+
+
+@pytest.mark.parametrize(
+    ("point", "after", "status", "filled"),
+    [
+        pytest.param("put", 2, 507, True, id="disk full at the third file"),
+        pytest.param("commit", 0, 500, True, id="error at the commit"),
+        pytest.param("commit", 0, 500, False, id="error at the first commit"),
+        pytest.param("publish", 0, None, True, id="server killed while it commits"),
+    ],
+)
+def test_an_interrupted_push_leaves_the_repository_as_it_was(hub, publisher, point, after, status, filled):
+    task = "stack_manipulation"
+    repo = f"user/interrupted-{point}-{'filled' if filled else 'empty'}"
+    if filled:
+        push(publisher, repo, task)
+    else:
+        publisher.run("HfApi().create_repo(repo, repo_type='dataset')", repo=repo)
+    before = hub.state(repo)
+    # Rows that the server does not have yet, or it would ask for no upload.
+    seed = {"put": 1, "commit": 2, "publish": 3}[point] + 3 * filled
+    hub.fail(point, after=after, status=status)
+    with pytest.raises(ClientError, match=f"'{status} " if status else "disconnected"):
+        push(publisher, repo, task, seed=seed)
+    if status is None:
+        hub.restart_after_crash()
+    assert hub.state(repo) == before
+    push(publisher, repo, task, seed=seed)
+    assert hub.state(repo)[0] != before[0]
+    data = sorted(f"data/{split}-00000-of-00001.parquet" for split in made_here(task))
+    assert paths(hub, repo) == ["README.md", *data]
