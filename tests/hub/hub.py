@@ -20,13 +20,14 @@ sys.path.insert(0, {str(ROOT)!r})
 """
 
 ANSWER_SECONDS = 90
-# Answers have a stream of their own; what the code prints goes to standard error.
+# Orders and answers have streams of their own: what the code prints goes to standard error, and a question it asks finds no answer.
 ANSWER = """
 import json, os, traceback
-answers = os.fdopen(os.dup(1), "w")
+orders, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.dup2(2, 1)
 names = {}
-for line in sys.stdin:
+for line in orders:
     order = json.loads(line)
     names.update(order["values"], result=None)
     try:

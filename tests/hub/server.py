@@ -156,12 +156,15 @@ def add_repository_routes(app: FastAPI, store: Store, faults: Faults) -> None:
     base = "/api/{kinds}/{owner}/{name}"
 
     @app.post("/api/repos/create")
-    def create(request: Request, order: Json) -> dict[str, str]:
+    def create(request: Request, order: Json) -> JSONResponse:
         repo = f"{order.get('organization') or 'user'}/{order['name']}"
         kinds = Kinds(f"{order.get('type', 'model')}s")
-        store.create(kinds.value, repo)
         prefix = "" if kinds is Kinds.models else f"{kinds.value}/"
-        return {"url": f"{request.base_url}{prefix}{repo}", "id": repo, "name": repo}
+        # A client for which an existing repository is fine reads the same fields from the refusal.
+        answer = {"url": f"{request.base_url}{prefix}{repo}", "id": repo, "name": repo}
+        if store.create(kinds.value, repo):
+            return JSONResponse(answer)
+        return JSONResponse(answer | {"error": "You already created this repo"}, 409)
 
     @app.post("/api/validate-yaml")
     def validate_yaml(card: Json) -> JSONResponse:

@@ -89,8 +89,8 @@ class Store:
         for folder in (self.blobs, self.incoming, root / "repos"):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def create(self, kind: str, repo: str) -> None:
-        """Make a repository with an empty first commit on `main`; 409 if it exists."""
+    def create(self, kind: str, repo: str) -> bool:
+        """Make a repository with an empty first commit on `main`; False if it exists."""
         target = self._folder(kind, repo)
         folder = Path(tempfile.mkdtemp(dir=self.incoming))
         (folder / "commits").mkdir()
@@ -101,8 +101,9 @@ class Store:
         with self._lock:
             if target.exists():
                 shutil.rmtree(folder)
-                raise RefusalError(409, "You already created this repo")
+                return False
             folder.rename(target)
+        return True
 
     def commit_at(self, kind: str, repo: str, revision: str) -> Commit:
         """The commit that a branch or a commit id names."""

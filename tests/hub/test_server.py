@@ -36,7 +36,9 @@ def large(path: str, content: bytes) -> dict:
 def test_a_repository_is_made_once(hub):
     repo = make(hub, "once")
     order = {"organization": "server", "name": "once", "type": "dataset"}
-    assert hub.ask("POST", "/api/repos/create", order)[0].status == 409
+    response, answer = hub.ask("POST", "/api/repos/create", order)
+    # Clients told that an existing repository is fine take its address from the refusal.
+    assert (response.status, json.loads(answer)["url"]) == (409, f"{hub.url}/datasets/{repo}")
     assert hub.state(repo)[1] == []
     response, _ = hub.ask("GET", "/api/datasets/server/never")
     assert (response.status, response.headers["X-Error-Code"]) == (404, "RepoNotFound")
