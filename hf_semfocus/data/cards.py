@@ -44,7 +44,7 @@ def dataset_card(
     statistics: Mapping[str, Mapping[str, Any]],
     *,
     command: str | None = None,
-    suffix: str = "parquet",
+    files: str = "{split}.parquet",
 ) -> str:
     """The README.md of a folder with one file a split.
 
@@ -52,7 +52,7 @@ def dataset_card(
         options: the checked options of the data set.
         statistics: of every split, as :func:`~.statistics.label_statistics` gives them.
         command: the command line that made it; None: only the Python call is given.
-        suffix: of the data files, ``"parquet"`` or ``"jsonl"``.
+        files: where a split's files lie, from the card: a path or glob with ``{split}`` in it.
 
     Returns:
         Markdown with a YAML head from which ``datasets.load_dataset(folder)`` takes files, splits and column types.
@@ -73,7 +73,7 @@ def dataset_card(
         "configs": [
             {
                 "config_name": "default",
-                "data_files": [{"split": split, "path": f"{split}.{suffix}"} for split in sizes],
+                "data_files": [{"split": split, "path": files.format(split=split)} for split in sizes],
             }
         ],
         "dataset_info": DatasetInfosDict({"default": info})["default"]._to_yaml_dict(),
@@ -110,9 +110,12 @@ def dataset_card(
 
 
 def card_of(data: DatasetDict, options: DataOptions, command: str | None = None) -> str:
-    """The card of a loaded data set, for example for ``push_to_hub``."""
+    """The card of a loaded data set, to go beside what ``data.push_to_hub`` writes (``data/train-*`` and so on)."""
     from .statistics import label_statistics
 
     return dataset_card(
-        options, {split: label_statistics(data[split], options.task) for split in data}, command=command
+        options,
+        {split: label_statistics(data[split], options.task) for split in data},
+        command=command,
+        files="data/{split}-*",
     )

@@ -88,7 +88,7 @@ def generate(
                         if progress is not None:
                             progress(split, done, size)
             facts[split] = statistics_from_counts(task, counts)
-        card = dataset_card(checked, facts, command=command, suffix=file_format)
+        card = dataset_card(checked, facts, command=command, files=f"{{split}}.{file_format}")
         (folder / "README.md").write_text(card, encoding="utf-8")
     return target
 

@@ -125,11 +125,6 @@ def test_the_card_before_the_data(hub, publisher, stranger, task):
     assert stranger.run(LOAD, repo=repo) == expected
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ClientError,
-    reason="card_of names generate's files (train.parquet), not those of push_to_hub (data/train-*)",
-)
 def test_the_card_after_the_data(hub, publisher, stranger):
     task = "stack_manipulation"
     push(publisher, "user/late-card", task)
