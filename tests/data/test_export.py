@@ -57,10 +57,8 @@ def test_the_card(tmp_path):
     assert f"0: {statistics['histogram']['0']}, 1: {statistics['histogram']['1']}" in card
     options = check_options("parity_check", {"length": 12, **SMALL})
     pushed = card_of(data, options, command="semfocus generate parity_check")
-    assert (
-        pushed.replace("path: data/train-*", "path: train.parquet").replace("data/", "").replace("-*", ".parquet")
-        == card
-    ), "a pushed data set's card differs in where the files lie, and in nothing else"
+    # it says where push_to_hub puts the files, and nothing else differs
+    assert pushed.replace("data/", "").replace("-*", ".parquet") == card
 
 
 @pytest.mark.parametrize("name", TASKS)
