@@ -29,7 +29,8 @@ def reach(mask: str | MaskStrategy | Sequence[str | MaskStrategy], length: int, 
     """How far information can travel through `layers` attention layers under `mask` in a text of `length` positions.
 
     Found by multiplying the boolean patterns of the layers, each with the identity (the residual connection) added.
-    Parts that choose keys by their scores can choose any key, so they count as able to reach all. Pooling comes
+    Parts that choose keys by their scores can choose any key (of their pattern, where they have one), so they count as
+    able to reach all of those. Pooling comes
     after the last layer and is not counted: with mean pooling a classifier still averages over all positions, each
     of which has seen this much.
 
@@ -63,7 +64,13 @@ def _pattern(mask: MaskStrategy, length: int) -> torch.Tensor:
     """The keys that each query may keep, whatever the scores: bool (L, L)."""
     pattern_LL = torch.zeros((length, length), dtype=torch.bool)
     for part in mask_parts(mask):
-        pattern_LL |= torch.ones_like(pattern_LL) if part.input_dependent else part.on_positions(length)
+        if not part.input_dependent:
+            pattern_LL |= part.on_positions(length)
+        elif part.limited_to_pattern:
+            position = torch.arange(length)
+            pattern_LL |= part.pattern(position[:, None], position[None, :])
+        else:
+            pattern_LL |= True
     return pattern_LL
 
 
@@ -82,5 +89,6 @@ def _described(seen_LL: torch.Tensor) -> Reach:
     elif torch.equal(seen_LL, position[:, None] // block == position[None, :] // block):
         text = f"own block of {block}"
     else:
-        text = f"{int(counts.min())} to {int(counts.max())} of {length} positions"
+        low, high = int(counts.min()), int(counts.max())
+        text = f"{low if low == high else f'{low} to {high}'} of {length} positions"
     return Reach(left, right, bool(seen_LL.all()), text)

@@ -134,6 +134,9 @@ class MaskStrategy:
     - :meth:`keep` for a rule that looks at the scores (input-dependent), or at validity (then set
       ``input_dependent = False`` in the class).
 
+    A rule that looks at the scores of *some* keys writes both: :meth:`pattern` says which keys it may choose from, and
+    :meth:`keep` is given no other (their scores are −inf and they are not valid).
+
     Register the class with :func:`register_mask_strategy` to give it a name in specifications.
 
     Example:
@@ -268,8 +271,6 @@ class MaskStrategy:
             valid = _check_valid(valid, scores)
             if query_positions is None or key_positions is None:
                 first = first_valid_key(valid)
-            if self.input_dependent:
-                scores = scores.masked_fill(~valid, -math.inf)
         offset = max(keys - queries, 0)
         context = MaskContext(
             query=query,
@@ -279,9 +280,32 @@ class MaskStrategy:
             ).unsqueeze(-1),
             key_positions=_positions(key_positions, "key_positions", keys, 0, first, scores.device).unsqueeze(-2),
         )
+        if self.limited_to_pattern:
+            pattern = self.pattern(context.query_positions, context.key_positions)
+            valid = pattern if valid is None else valid & pattern
+        if valid is not None and self.input_dependent:
+            scores = scores.masked_fill(~valid, -math.inf)
         if valid is None:
-            return self.keep(scores, scores.new_ones((1, 1, 1, 1), dtype=torch.bool), context)
-        return self.keep(scores, valid, context) & valid
+            return self._checked(self.keep(scores, scores.new_ones((1, 1, 1, 1), dtype=torch.bool), context), scores)
+        return self._checked(self.keep(scores, valid, context), scores) & valid
+
+    @property
+    def limited_to_pattern(self) -> bool:
+        """Whether the strategy chooses by scores among the keys of a pattern: its class writes both methods."""
+        return self.input_dependent and type(self).pattern is not MaskStrategy.pattern
+
+    def _checked(self, kept: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """What a strategy returned, if it can be a mask of these scores: a user's own may be wrong."""
+        fits = isinstance(kept, torch.Tensor) and kept.dtype == torch.bool and kept.dim() <= 4
+        if not fits or any(
+            size not in (1, full) for size, full in zip(kept.shape[::-1], scores.shape[::-1], strict=False)
+        ):
+            what = f"{kept.dtype} {tuple(kept.shape)}" if isinstance(kept, torch.Tensor) else type(kept).__name__
+            raise ValueError(
+                f"mask strategy {str(self)!r} returned {what}; allowed: torch.bool, broadcastable to "
+                f"(batch, heads, queries, keys) = {tuple(scores.shape)}"
+            )
+        return kept
 
     def on_positions(self, queries: int, keys: int | None = None, device: Any = None) -> torch.Tensor:
         """The kept keys of a text without padding, for strategies that do not look at the scores.
