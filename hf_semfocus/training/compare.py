@@ -8,7 +8,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -232,18 +232,16 @@ def _check_directory(experiment: Experiment, out: Path) -> None:
             raise ValueError(f"{out} holds runs without their experiment.json; choose another --output")
         return
     earlier = read_json(out / "experiment.json")
-    try:
-        known = {entry.name for entry in fields(Experiment)}
-        before = Experiment.from_dict({key: value for key, value in earlier.items() if key in known})
-        names = {unit.name for unit in before.units()}
-    except (AttributeError, TypeError) as error:
+    names = earlier.get("units") if isinstance(earlier, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(
-            f"{out / 'experiment.json'} is damaged ({error}); move it away, or choose another --output"
-        ) from None
-    left_out = sorted(names - {unit.name for unit in experiment.units()})
+            f"{out / 'experiment.json'} is damaged: it has no units; move it away, or choose another --output"
+        )
+    asked = {unit.name for unit in experiment.units()}
+    left_out = [name for name in names if name not in asked and (out / "runs" / name / "history.jsonl").exists()]
     if left_out:
         raise ValueError(
-            f"{out} holds another comparison ({before.name!r}), with {left_out[0]} among {len(left_out)} runs "
+            f"{out} holds another comparison ({earlier.get('name')!r}), with {left_out[0]} among {len(left_out)} runs "
             "that this one would leave out; choose another --output, or ask for these tasks, masks and seeds too"
         )
 

@@ -1,5 +1,6 @@
 """One run: from a specification to a history, a result and a model in a folder; stopped at any moment, it goes on from its last epoch."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from .environment import process_state, versions
 from .files import read_json, read_json_lines, write_json
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, why_stop
 from .rows import TensorRows, already_batched
-from .spec import RunSpec, spread_seed
+from .spec import RunSpec, difference, spread_seed
 from .trainer import SemFocusTrainer
 
 FINISHED = ("reached", "censored", "diverged")
@@ -175,11 +176,14 @@ def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
         if folder.exists() and any(entry.name in ("history.jsonl", "result.json") for entry in folder.iterdir()):
             raise ValueError(f"{folder} holds a run without its spec.json; move it away, or choose another folder")
         return None
-    earlier = RunSpec.from_dict(read_json(folder / "spec.json"))
-    if not spec.same_but_for_budget(earlier):
-        raise ValueError(
-            f"{folder} holds a run with other settings ({difference(earlier, spec)}); choose another folder"
-        )
+    earlier = read_json(folder / "spec.json")
+    if not isinstance(earlier, dict):
+        raise ValueError(f"{folder / 'spec.json'} is damaged: it holds no specification; move the folder away")
+    differs = difference(earlier, json.loads(json.dumps(spec.to_dict())))
+    if differs is not None:
+        if not any((folder / name).exists() for name in ("history.jsonl", "checkpoints", "model")):
+            return None  # it never came to its first epoch: nothing is lost
+        raise ValueError(f"{folder} holds a run with other settings ({differs}); choose another folder")
     if (folder / "history.jsonl").exists():
         read_json_lines(folder / "history.jsonl")
     checkpoint = latest_complete_checkpoint(folder / "checkpoints")
@@ -193,22 +197,6 @@ def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     if result["stopped"] == "budget" and result["epochs_trained"] < spec.training.epochs:
         return None
     return result
-
-
-def difference(earlier: RunSpec, later: RunSpec) -> str:
-    """The first setting in which two specifications differ, in words."""
-
-    def flat(values: dict, prefix: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in values.items():
-            found.update(flat(value, f"{key}.") if isinstance(value, dict) else {prefix + key: value})
-        return found
-
-    old, new = flat(earlier.to_dict()), flat(later.to_dict())
-    for key in [*new, *old]:
-        if key != "training.epochs" and old.get(key) != new.get(key):
-            return f"{key}: {old.get(key)!r} there, {new.get(key)!r} asked"
-    return "none"
 
 
 def _result(spec: RunSpec, model, rows, history: list[dict[str, Any]], labels: dict[str, Any]) -> dict[str, Any]:

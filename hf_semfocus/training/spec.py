@@ -1,15 +1,19 @@
 """What one run is: a serialisable specification, checked when it is made. A run is a pure function of it."""
 
 import difflib
+import hashlib
+import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import numpy as np
 
 from ..data import task_info
 from ..data.options import check_options
+from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
 from .imports import import_strategies
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -150,6 +154,7 @@ class RunSpec:
         model: fields of `SemFocusConfig` other than the mask, the vocabulary and the labels.
         training: see `TrainingOptions`.
         imports: Python files or modules to import first: they register the mask strategies that `mask` names.
+        mask_source: digest of the source of a user's own strategies in `mask`, filled in: results of an edited mask are other results.
 
     Example:
         >>> RunSpec(task="even_pairs", mask="topk:5", length=20, model={"num_hidden_layers": 3}).name
@@ -167,13 +172,14 @@ class RunSpec:
     model: dict = field(default_factory=dict)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     imports: tuple = ()
+    mask_source: str | None = None
 
     def __post_init__(self) -> None:
-        from ..model.mask_strategies import parse_mask
-
         import_strategies(self.imports)
         info = task_info(self.task)
-        object.__setattr__(self, "mask", str(parse_mask(self.mask)))
+        mask = parse_mask(self.mask)
+        object.__setattr__(self, "mask", str(mask))
+        object.__setattr__(self, "mask_source", source_digest(mask))
         _check(0 <= self.seed < 2**31, "seed", self.seed, "0 … 2147483647")
         for name in ("train_size", "validation_size", "test_size"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
@@ -243,14 +249,6 @@ class RunSpec:
             training = TrainingOptions.from_dict(training)
         return cls(**_from_mapping(cls, values, "run"), training=training)
 
-    def with_epochs(self, epochs: int) -> "RunSpec":
-        """The same run with another budget."""
-        return replace(self, training=replace(self.training, epochs=epochs))
-
-    def same_but_for_budget(self, other: "RunSpec") -> bool:
-        """Whether the two differ in nothing but the number of epochs, so that one continues the other."""
-        return self.with_epochs(1) == other.with_epochs(1)
-
 
 def mask_slug(mask: str) -> str:
     """A mask specification as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
@@ -259,3 +257,36 @@ def mask_slug(mask: str) -> str:
     'random-5-seed-0_sink-1'
     """
     return mask.translate(str.maketrans(":;=+", "---_"))
+
+
+def source_digest(mask: MaskStrategy) -> str | None:
+    """A digest of the files that define a user's own strategies in `mask`; None where all are built in."""
+    own = {type(part) for part in mask_parts(mask)}
+    files = {
+        inspect.getsourcefile(cls)
+        for cls in own
+        if not cls.__module__.startswith(MaskStrategy.__module__.partition(".")[0] + ".")
+    }
+    if not files:
+        return None
+    texts = sorted(Path(file).read_bytes() if file and Path(file).is_file() else b"" for file in files)
+    return hashlib.blake2b(b"".join(texts), digest_size=8).hexdigest()
+
+
+def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
+    """The first setting in which two specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
+
+    The budget may differ, and so may the place of a file with a mask: its content counts (`mask_source`).
+    """
+
+    def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            found.update(flat(value, f"{key}.") if isinstance(value, Mapping) else {prefix + key: value})
+        return found
+
+    old, new = flat(earlier), flat(later)
+    for key in [*new, *old]:
+        if key not in ("training.epochs", "imports") and old.get(key) != new.get(key):
+            return f"{key}: {old.get(key)!r} there, {new.get(key)!r} asked"
+    return None

@@ -273,6 +273,12 @@ def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
         run_unit(tiny(), tmp_path)
 
 
+def test_a_run_that_never_came_to_an_epoch_can_be_asked_for_differently(tiny, tmp_path):
+    with pytest.raises(ValueError, match="allow_duplicates"):
+        run_unit(tiny(train_size=100_000), tmp_path)
+    assert run_unit(tiny(), tmp_path)["epochs_trained"] == 3
+
+
 def test_a_folder_with_another_run_is_refused(tiny, tmp_path):
     run_unit(tiny(), tmp_path)
     with pytest.raises(ValueError, match=r"training\.learning_rate: 0\.3 there, 0\.1 asked"):

@@ -1,6 +1,7 @@
 """Specifications: what is refused, what survives a round trip, what counts as the same run."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from hf_semfocus.training.experiment import Experiment
 from hf_semfocus.training.options import parse_length, parse_setting
 from hf_semfocus.training.presets import PRESETS, preset
-from hf_semfocus.training.spec import RunSpec, TrainingOptions, mask_slug, spread_seed
+from hf_semfocus.training.spec import RunSpec, TrainingOptions, difference, mask_slug, spread_seed
 
 
 @pytest.mark.parametrize(
@@ -61,10 +62,30 @@ def test_a_specification_survives_json():
 
 
 def test_only_the_budget_may_differ_between_a_run_and_its_continuation(tiny):
-    spec = tiny()
-    assert spec.same_but_for_budget(spec.with_epochs(99))
-    assert not spec.same_but_for_budget(tiny(seed=1))
-    assert not spec.same_but_for_budget(tiny(training={"learning_rate": 0.1}))
+    spec = tiny().to_dict()
+    assert difference(spec, tiny(training={"epochs": 99}).to_dict()) is None
+    assert "seed: 0 there, 1 asked" in difference(spec, tiny(seed=1).to_dict())
+    assert "learning_rate" in difference(spec, tiny(training={"learning_rate": 0.1}).to_dict())
+
+
+def test_the_source_of_ones_own_mask_counts_and_its_place_does_not(tmp_path, monkeypatch):
+    source = """
+from hf_semfocus import MaskStrategy, register_mask_strategy
+@register_mask_strategy("spec_own")
+class Own(MaskStrategy):
+    def pattern(self, query_positions, key_positions):
+        return query_positions >= key_positions
+"""
+    specs = {}
+    for folder, text in (("a", source), ("b", source), ("c", source.replace(">=", "<="))):
+        (tmp_path / folder).mkdir()
+        file = tmp_path / folder / "spec_own_masks.py"
+        file.write_text(text)
+        monkeypatch.delitem(sys.modules, "spec_own_masks", raising=False)
+        specs[folder] = RunSpec(task="even_pairs", mask="spec_own", imports=(str(file),)).to_dict()
+    assert difference(specs["a"], specs["b"]) is None
+    assert "mask_source" in difference(specs["a"], specs["c"])
+    assert RunSpec(task="even_pairs", mask="full", imports=(str(file),)).mask_source is None
 
 
 @given(st.integers(0, 2**31 - 2))
