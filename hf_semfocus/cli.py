@@ -40,7 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (ValueError, OSError) as error:
         if os.environ.get("SEMFOCUS_TRACEBACK"):
             raise
-        print(f"semfocus {options.command}: {' '.join(str(error).split())}", file=sys.stderr)
+        message = " ".join(str(error).split())
+        if "unknown mask strategy" in message and hasattr(options, "imports") and not options.imports:
+            message += "; a mask of your own needs --import FILE"
+        print(f"semfocus {options.command}: {message}", file=sys.stderr)
         code = 2
     sys.exit(code)
 
@@ -146,6 +149,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     _add_import(parser)
     parser.add_argument("--length", help="length of the inputs: 40, or 500-600 for a range (default: the task's)")
     parser.add_argument("--train-size", type=int, help="training examples (default: 5000)")
+    parser.add_argument("--validation-size", type=int, help="validation examples (default: 1000)")
     parser.add_argument("--test-size", type=int, help="held-out examples (default: 2000)")
     parser.add_argument("--epochs", type=int, help="the budget in epochs (default: 100)")
     parser.add_argument("--optimizer", help="sgd, adam or adamw (default: sgd)")
@@ -177,7 +181,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
     from .training.options import parse_length, parse_setting
 
     asked: dict[str, Any] = {"model": {}, "training": {}}
-    for name in ("train_size", "test_size", "mask", "seed"):
+    for name in ("train_size", "validation_size", "test_size", "mask", "seed"):
         if getattr(options, name, None) is not None:
             asked[name] = getattr(options, name)
     if options.length is not None:
@@ -257,7 +261,9 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from .training.experiment import Experiment, merged
+    from dataclasses import replace
+
+    from .training.experiment import Experiment, changed_note, merged
     from .training.presets import preset
 
     if bool(options.preset) == bool(options.config):
@@ -271,12 +277,10 @@ def _compare(options: argparse.Namespace) -> int:
     values["tasks"] = {name: merged(settings or {}, asked) for name, settings in tasks.items()}
     values["masks"] = options.masks or values["masks"]
     values["seeds"] = options.seeds or values["seeds"]
-    changed = [name for name in ("tasks", "masks", "seeds") if getattr(options, name)] + [
-        key for key, value in asked.items() if value
-    ]
-    if changed and options.preset:
-        values["note"] = f"{values['note']} Changed on the command line: {', '.join(dict.fromkeys(changed))}.".strip()
     experiment = Experiment.from_dict(values)
+    note = changed_note(base, experiment)
+    if note is not None:
+        experiment = replace(experiment, name=f"{base.name} (changed)", note=note)
     _quiet_libraries()
     from .report.html import write_report
     from .report.tables import terminal_table

@@ -208,7 +208,8 @@ def test_compare_and_report(tmp_path, capsys):
     assert str(out / "report.html") in printed.replace("\n", "")
     summary = json.loads((out / "summary.json").read_text())
     assert len(summary["runs"]) == 2
-    assert "Changed on the command line" in summary["note"]
+    assert "length 20 → 12" in summary["note"]
+    assert summary["name"] == "quickstart (changed)"
     page = (out / "report.html").read_text()
     (out / "report.html").unlink()
     assert run("report", out) == 0

@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,8 +76,43 @@ def test_every_python_block_runs(tmp_path, monkeypatch):
         )
     assert not ended.value.code
     assert len(BLOCKS) == 4
+    names = {"__name__": "readme"}
     for block in BLOCKS:
-        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+        if "@register_mask_strategy" not in block:  # that one is a file, below
+            exec(compile(block, "README.md", "exec"), names)
+
+
+@pytest.mark.slow
+def test_the_mask_of_ones_own_trains_by_the_command_line_and_loads_without_the_package(tmp_path, monkeypatch):
+    from hf_semfocus.cli import main
+    from tests.model.isolated import PREAMBLE
+
+    monkeypatch.chdir(tmp_path)
+    (block,) = (block for block in BLOCKS if "@register_mask_strategy" in block)
+    (tmp_path / "my_masks.py").write_text(block)
+    options = [
+        "--mask",
+        "dilated:2+sink:1",
+        "--import",
+        "my_masks.py",
+        "--length",
+        "20",
+        "--layers",
+        "1",
+        "--epochs",
+        "1",
+    ]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "even_pairs", *options, "--output", "out"])
+    assert not ended.value.code
+    code = f"""{PREAMBLE}
+from transformers import pipeline
+classify = pipeline("text-classification", model="out/model", trust_remote_code=True)
+print(classify.model.config.mask, classify("0 1 1")[0]["label"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "dilated:2+sink:1" in done.stdout
 
 
 def test_every_command_line_parses():

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from .imports import import_strategies
-from .spec import RunSpec
+from .spec import RunSpec, flat
 
 
 @dataclass(frozen=True)
@@ -123,3 +123,26 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = merged(result[key], value) if both else value
     return result
+
+
+def changed_note(base: Experiment, changed: Experiment) -> str | None:
+    """What a report says of an experiment that a command line changed: each setting, old → new. None: nothing was changed.
+
+    The base's own note goes, since what it says of sizes may not hold any more.
+    """
+    told = []
+    for name in ("masks", "seeds"):
+        old, new = (", ".join(map(str, getattr(one, name))) for one in (base, changed))
+        if old != new:
+            told.append(f"{name} {old} → {new}")
+    if set(base.tasks) != set(changed.tasks):
+        told.append(f"tasks {', '.join(base.tasks)} → {', '.join(changed.tasks)}")
+    settings: dict[str, None] = {}
+    for task in changed.tasks:
+        if task in base.tasks:
+            old, new = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
+            for key in new.keys() | old.keys():
+                if old.get(key) != new.get(key):
+                    settings[f"{key} {old.get(key)} → {new.get(key)}"] = None
+    told += sorted(settings)
+    return f"{base.name!r}, changed on the command line: {'; '.join(told)}." if told else None

@@ -273,17 +273,19 @@ def source_digest(mask: MaskStrategy) -> str | None:
     return hashlib.blake2b(b"".join(texts), digest_size=8).hexdigest()
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings with dotted names: {"model": {"hidden_size": 64}} → {"model.hidden_size": 64}."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found.update(flat(value, f"{key}.") if isinstance(value, Mapping) else {prefix + key: value})
+    return found
+
+
 def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
     """The first setting in which two specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
 
     The budget may differ, and so may the place of a file with a mask: its content counts (`mask_source`).
     """
-
-    def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in values.items():
-            found.update(flat(value, f"{key}.") if isinstance(value, Mapping) else {prefix + key: value})
-        return found
 
     old, new = flat(earlier), flat(later)
     for key in [*new, *old]:

@@ -1,7 +1,5 @@
 """A run small enough to be trained many times: one block of width 16 on 200 rows."""
 
-from dataclasses import replace
-
 import pytest
 
 from hf_semfocus.training.spec import RunSpec
@@ -25,9 +23,3 @@ def tiny():
         return RunSpec.from_dict({**values, **kwargs})
 
     return make
-
-
-@pytest.fixture
-def with_training():
-    """A specification with some training options replaced."""
-    return lambda spec, **changes: replace(spec, training=replace(spec.training, **changes))

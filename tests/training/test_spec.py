@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_semfocus.training.experiment import Experiment
+from hf_semfocus.training.experiment import Experiment, changed_note
 from hf_semfocus.training.options import parse_length, parse_setting
 from hf_semfocus.training.presets import PRESETS, preset
 from hf_semfocus.training.spec import RunSpec, TrainingOptions, difference, mask_slug, spread_seed
@@ -156,6 +156,17 @@ def test_experiments_refuse_in_words(change, words):
         Experiment.from_dict(values)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_changed_experiment_says_what_was_changed_and_not_what_held_before():
+    base = preset("quickstart")
+    assert changed_note(base, base) is None
+    values = base.to_dict()
+    values |= {"masks": ["full", "topk:5"], "tasks": {"even_pairs": {"length": 16, "training": {"epochs": 2}}}}
+    note = changed_note(base, Experiment.from_dict(values))
+    for words in ("length 20 → 16", "training.epochs 30 → 2", "masks full, banded:5, block:5, topk:5 → full, topk:5"):
+        assert words in note
+    assert "Reduced size" not in note
 
 
 def test_yaml_experiments_read(tmp_path):
