@@ -140,9 +140,9 @@ def changed_note(base: Experiment, changed: Experiment) -> str | None:
     settings: dict[str, None] = {}
     for task in changed.tasks:
         if task in base.tasks:
-            old, new = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
-            for key in new.keys() | old.keys():
-                if old.get(key) != new.get(key):
-                    settings[f"{key} {old.get(key)} → {new.get(key)}"] = None
+            before, after = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
+            for key in after.keys() | before.keys():
+                if before.get(key) != after.get(key):
+                    settings[f"{key} {before.get(key)} → {after.get(key)}"] = None
     told += sorted(settings)
     return f"{base.name!r}, changed on the command line: {'; '.join(told)}." if told else None
