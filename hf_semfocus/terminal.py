@@ -127,4 +127,5 @@ def _line(label: str, row) -> str:
         return f"[red]failed[/red]    {label}: {row.error}"
     colours = {"reached": "green", "censored": "yellow", "diverged": "red"}
     state = f"[{colours[row.state]}]{row.state:9}[/{colours[row.state]}]"
-    return f"{state} {label}: {row.entry['epoch']} epochs, {accuracies(row.entry)}, {row.entry['seconds']:.0f} s"
+    when = f"at epoch {row.reached_at}, " if row.reached_at else ""
+    return f"{state} {label}: {when}{row.entry['epoch']} epochs trained, {accuracies(row.entry)}, {row.entry['seconds']:.0f} s"

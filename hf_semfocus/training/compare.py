@@ -35,12 +35,14 @@ class Progress:
         state: "waiting", "running", or the result's status ("reached", "censored", "diverged", "failed").
         entry: the last epoch's history entry, if there is one.
         error: the message of a failed run.
+        reached_at: the first epoch with training accuracy ≥ τ, of a finished run.
     """
 
     unit: RunSpec
     state: str
     entry: dict[str, Any] | None = None
     error: str | None = None
+    reached_at: int | None = None
 
 
 OnProgress = Callable[[list[Progress]], None]
@@ -144,7 +146,8 @@ def _standing(units, out: Path, results: dict[int, dict[str, Any]], running: set
             entry = read_json_lines(path)[-1]
         result = results.get(index)
         state = result["status"] if result else "running" if index in running else "waiting"
-        standing.append(Progress(unit, state, entry, result.get("error") if result else None))
+        result = result or {}
+        standing.append(Progress(unit, state, entry, result.get("error"), result.get("epochs_to_tau")))
     return standing
 
 
