@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_semfocus.data import load_task
 from hf_semfocus.data.core import rows as rows_module
 from hf_semfocus.data.core.draws import bits, bounded, digits, halves
 from hf_semfocus.data.core.hashing import hash_tokens, in_share, share_of
@@ -245,3 +246,8 @@ def test_examples_too_rare_to_be_drawn(monkeypatch):
 def test_an_unsettled_shard_is_a_whole_split():
     checked = check_options("parity_check", {"train_size": 10})
     assert sum(len(table) for table in tables(checked, Shard("train", 0, 10))) == 10
+
+
+def test_an_empty_share_is_said_at_once_also_where_duplicates_are_allowed():
+    with pytest.raises(ValueError, match=r"parity_check: the \w+ split .* length 1, but none .*; use longer inputs$"):
+        load_task("parity_check", length=1, train_size=2, validation_size=2, test_size=2, allow_duplicates=True)

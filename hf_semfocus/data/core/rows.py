@@ -51,8 +51,7 @@ class SplitRows:
         self._stream = RowStream(key, task.range_words(low, high))
         self.batch_rows = max(64, min(BATCH_ROWS, _BATCH_TOKENS // max(high, 1)))
         self._held: set[int] = set()
-        if not allow_duplicates:
-            self._check_enough()
+        self._check_enough()
 
     def candidates(self, rows: np.ndarray, candidates: np.ndarray | int) -> Batch:
         """Given candidates of given rows, whether or not the split takes them."""
@@ -155,14 +154,20 @@ class SplitRows:
         # The share is a hash's, so it holds its eighths of the inputs up to a few standard deviations: where there are many times more
         # inputs than rows, nothing need be listed.
         eighths = self.share[1] - self.share[0]
-        enough = 8 * (2 * self.size + 64) // eighths
+        needed = 1 if self.allow_duplicates else self.size
+        enough = 8 * (2 * needed + 64) // eighths
         support = 0
         for length in self.task.lengths(self.low, self.high):
             support += self.task.support_floor(length)
             if support >= enough:
                 return
         available = self.available()
-        if available < self.size:
+        if available < needed and self.allow_duplicates:
+            raise ValueError(
+                f"{self.task.name}: the {self.split} split asks for examples of {self._length_text()}, but none of these inputs lies "
+                "in its share; use longer inputs"
+            )
+        if available < needed:
             raise ValueError(
                 f"{self.task.name}: the {self.split} split asks for {self.size} different examples of {self._length_text()}, but only "
                 f"{available} exist in its share; ask for at most {available}, use longer inputs, or pass allow_duplicates=True"
@@ -171,7 +176,8 @@ class SplitRows:
     def _exhausted(self, row: int) -> str:
         return (
             f"{self.task.name}: row {row} of the {self.split} split found no new example of {self._length_text()} in {_MAX_CANDIDATES} "
-            f"draws; ask for fewer than {row + 1}, use longer inputs, or pass allow_duplicates=True"
+            f"draws; ask for fewer than {row + 1}, use longer inputs"
+            + ("" if self.allow_duplicates else ", or pass allow_duplicates=True")
         )
 
     def _length_text(self) -> str:
