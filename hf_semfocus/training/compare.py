@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from pebble import ProcessExpired, ProcessPool
 
 from ..data import load_task
 from .environment import available_cores, machine, process_state, use_one_thread, versions
 from .experiment import Experiment
 from .files import read_json, read_json_lines, write_json
+from .owner import end_with, held
 from .run import finished_before, run_unit
 from .spec import RunSpec
 
@@ -82,7 +82,7 @@ def compare(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed: at least 1")
     state = process_state()
-    with _held(out) if state.is_main_process else contextlib.nullcontext():
+    with held(out, "another comparison") if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
             _check_directory(experiment, out)
             for unit in units:
@@ -111,10 +111,7 @@ def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress
         if done is not None:
             results[index] = done
     waiting = [index for index in range(len(units)) if index not in results]
-    # spawn, not fork: a forked child inherits torch's thread pools in an unknown state
-    context = multiprocessing.get_context("spawn")
-    # A pool that outlives a worker's death: a killed run must not take the others with it.
-    with _one_thread_for_children(), ProcessPool(max_workers=min(jobs, len(waiting) or 1), context=context) as pool:
+    with _one_thread_for_children(), _pool(min(jobs, len(waiting) or 1)) as pool:
         futures: dict[Future, int] = {}
         for index in waiting:
             folder = unit_folder(out, units[index])
@@ -135,6 +132,15 @@ def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress
     if on_progress is not None:
         on_progress(_standing(units, out, results, set()))
     return [results[index] for index in range(len(units))]
+
+
+def _pool(workers: int) -> ProcessPool:
+    """A pool that outlives a worker's death, so that a killed run does not take the others with it, and whose workers do not outlive ours.
+
+    spawn, not fork: a forked child inherits torch's thread pools in an unknown state.
+    """
+    context = multiprocessing.get_context("spawn")
+    return ProcessPool(max_workers=workers, context=context, initializer=end_with, initargs=[os.getpid()])
 
 
 def _standing(units, out: Path, results: dict[int, dict[str, Any]], running: set[int]) -> list[Progress]:
@@ -211,21 +217,6 @@ def _one_thread_for_children() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _held(out: Path) -> Iterator[None]:
-    """The run directory, made and locked: two comparisons in one would overwrite each other's runs."""
-    out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"another comparison is at work in {out}; wait for it, or choose another --output") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _check_directory(experiment: Experiment, out: Path) -> None:

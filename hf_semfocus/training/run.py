@@ -1,5 +1,6 @@
 """One run: from a specification to a history, a result and a model in a folder; stopped at any moment, it goes on from its last epoch."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocu
 from .checkpoints import check_whole, latest_complete_checkpoint
 from .environment import process_state, versions
 from .files import read_json, read_json_lines, write_json
+from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, why_stop
 from .rows import TensorRows, already_batched
 from .spec import RunSpec, difference, spread_seed
@@ -44,17 +46,17 @@ def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None)
         ValueError: the folder holds a run with other settings, or a damaged file.
     """
     folder = Path(folder)
+    main = process_state().is_main_process
+    with held(folder, "another run", wait=WAIT_SECONDS) if main else contextlib.nullcontext():
+        return _run_unit(spec, folder, on_epoch)
+
+
+def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str, Any]:
     state = process_state()
     finished = finished_before(spec, folder)
     state.wait_for_everyone()
     if finished is not None:
         return finished
-    if state.is_main_process:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "result.json").unlink(missing_ok=True)
-        write_json(folder / "spec.json", spec.to_dict())
-    state.wait_for_everyone()
-
     tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
     with state.main_process_first():  # one process prepares the rows, the others read its cache
         data = load_task(spec.task, **spec.data_options())
@@ -62,6 +64,11 @@ def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None)
     longest = max(split.input_ids.shape[1] for split in rows.values())
     model = build_model(spec, tokenizer, longest)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
+    # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
+    if state.is_main_process:
+        write_json(folder / "spec.json", spec.to_dict())
+        (folder / "result.json").unlink(missing_ok=True)
+    state.wait_for_everyone()
     history = _train(spec, folder, trainer)
 
     if spec.training.keep == "best":

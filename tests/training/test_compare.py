@@ -14,6 +14,7 @@ from hf_semfocus.training import compare as comparison
 from hf_semfocus.training.compare import compare, unit_folder
 from hf_semfocus.training.experiment import Experiment
 from hf_semfocus.training.files import read_json_lines
+from hf_semfocus.training.owner import held
 
 TINY = {
     "length": 12,
@@ -122,8 +123,40 @@ def test_kill_minus_nine_and_start_again(tmp_path):
     assert (out / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
+def test_workers_end_with_a_killed_comparison_and_a_restart_at_once_is_safe(tmp_path):
+    """Only the parent is killed, as an out-of-memory killer or a `kill -9` does it; its workers must not train on beside the next ones."""
+    asked = experiment(masks=("full",), training={**TINY["training"], "epochs": 150})
+    compare(asked, tmp_path / "whole", jobs=1)
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
+    out = tmp_path / "killed"
+    command = [
+        sys.executable,
+        "-m",
+        "hf_semfocus.cli",
+        "compare",
+        "--config",
+        str(tmp_path / "experiment.yaml"),
+        "--output",
+        str(out),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(out.rglob("history.jsonl")):
+        assert process.poll() is None, "ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    unit = unit_folder(out, asked.units()[0])
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Traceback" not in (unit / "log.txt").read_text()
+    assert curves(out, asked) == curves(tmp_path / "whole", asked)
+
+
 def test_two_comparisons_do_not_share_a_directory(tmp_path):
-    with comparison._held(tmp_path), pytest.raises(ValueError, match="another comparison is at work"):
+    with held(tmp_path, "a test"), pytest.raises(ValueError, match="another comparison is at work"):
         compare(experiment(), tmp_path)
 
 

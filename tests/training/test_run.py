@@ -11,6 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import hf_semfocus  # noqa: F401  (registers the Auto classes)
 from hf_semfocus.training.checkpoints import latest_complete_checkpoint
 from hf_semfocus.training.files import read_json_lines
+from hf_semfocus.training.owner import held
 from hf_semfocus.training.run import run_unit
 
 
@@ -277,6 +278,23 @@ def test_a_run_that_never_came_to_an_epoch_can_be_asked_for_differently(tiny, tm
     with pytest.raises(ValueError, match="allow_duplicates"):
         run_unit(tiny(train_size=100_000), tmp_path)
     assert run_unit(tiny(), tmp_path)["epochs_trained"] == 3
+
+
+def test_two_runs_do_not_share_a_folder(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_semfocus.training.run.WAIT_SECONDS", 0.1)
+    with held(tmp_path, "a test"), pytest.raises(ValueError, match="another run is at work"):
+        run_unit(tiny(), tmp_path)
+
+
+def test_a_start_that_fails_leaves_an_earlier_result_and_no_new_folder(tiny, tmp_path, monkeypatch):
+    first = run_unit(tiny(training={"epochs": 2}), tmp_path / "run")
+    monkeypatch.setattr("hf_semfocus.training.run.build_model", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_unit(tiny(training={"epochs": 4}), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == first
+    with pytest.raises(ZeroDivisionError):
+        run_unit(tiny(), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_with_another_run_is_refused(tiny, tmp_path):
