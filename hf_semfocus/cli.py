@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits: 0 done, 1 a run of a comparison failed, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
+    if getattr(options, "output", None) == "" or getattr(options, "directory", None) == "":
+        print(f"semfocus {options.command}: the folder's name is empty", file=sys.stderr)
+        sys.exit(2)
     options.command_line = shlex.join(["semfocus", *arguments])
     try:
         code = options.run(options)
@@ -196,8 +199,10 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
         place = asked
         for step in path[:-1]:
             place = place.setdefault(step, {})
+            if not isinstance(place, dict):
+                raise ValueError(f"--set got both {step}={place!r} and {setting!r}; allowed: one of them")
         place[path[-1]] = value
-    return asked
+    return {key: value for key, value in asked.items() if value != {}}
 
 
 def _console():
@@ -231,7 +236,9 @@ def _masks(options: argparse.Namespace) -> int:
 
     import_strategies(options.imports)
 
-    _console().print(drawn_mask(options.mask, options.length) if options.mask else mask_table(), highlight=False)
+    _console().print(
+        drawn_mask(options.mask, options.length) if options.mask is not None else mask_table(), highlight=False
+    )
     return 0
 
 
@@ -239,7 +246,12 @@ def _train(options: argparse.Namespace) -> int:
     from .training.experiment import merged, read_yaml
     from .training.spec import RunSpec
 
-    values = merged(read_yaml(options.config) if options.config else {}, _asked(options))
+    configured = read_yaml(options.config) if options.config else {}
+    if configured.get("task", options.task) != options.task:
+        raise ValueError(
+            f"{options.config} is for task {configured['task']!r}; allowed here: {options.task!r}, as given"
+        )
+    values = merged(configured, _asked(options))
     if options.imports:
         values["imports"] = options.imports
     spec = RunSpec.from_dict({**values, "task": options.task})

@@ -50,6 +50,11 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["train", "even_pairs", "--output", "OUT", "--length", "1"], ["length", "1"]),
         (["train", "even_pairs", "--output", "OUT", "--config", "missing.yaml"], ["missing.yaml"]),
         (["train", "even_pairs"], ["--output"]),
+        (["train", "even_pairs", "--output", ""], ["empty"]),
+        (["masks", ""], ["mask"]),
+        (["train", "even_pairs", "--output", "OUT", "--set", "training=5"], ["training", "5"]),
+        (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "training=null"], ["training", "None"]),
+        (["compare", "--preset", "quickstart", "--output", "OUT", "--epochs", "3", "--set", "training.x=5"], ["x"]),
         (["train", "even_pairs", "--output", "OUT", "--length", "6"], ["even_pairs", "allow_duplicates"]),
         (
             ["compare", "--preset", "quickstart", "--output", "OUT", "--length", "8"],
@@ -85,6 +90,14 @@ def test_bad_input_is_one_line_and_exit_code_two(arguments, words, capsys, tmp_p
     for word in words:
         assert word in lines[0]
     assert not (tmp_path / "OUT").exists() or not any((tmp_path / "OUT").rglob("result.json"))
+
+
+@pytest.mark.parametrize("text", ["training: abc", "training: null", "model: [1]", "task: parity_check", "task: 5"])
+def test_a_configuration_that_says_something_else_is_not_passed_over(text, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(text)
+    assert run("train", "even_pairs", *TINY, "--config", tmp_path / "c.yaml", "--output", tmp_path / "OUT") == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert not (tmp_path / "OUT").exists()
 
 
 def test_an_unwritable_directory_is_one_line(tmp_path, capsys):

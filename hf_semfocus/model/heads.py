@@ -51,6 +51,7 @@ class SemFocusForSequenceClassification(SemFocusPreTrainedModel):
             logits ``(B, num_labels)``, and the mean loss where labels are given.
         """
         num_items = kwargs.pop("num_items_in_batch", None)
+        kwargs["return_dict"] = True  # the head's own decorator makes the tuple, also where the config asks for one
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         hidden_BLd = outputs.last_hidden_state
         valid_BL = valid_tokens(attention_mask, *hidden_BLd.shape[:2])
@@ -103,6 +104,7 @@ class SemFocusForTokenClassification(SemFocusPreTrainedModel):
             logits ``(B, L, num_labels)``, and the mean loss over labelled tokens where labels are given.
         """
         num_items = kwargs.pop("num_items_in_batch", None)
+        kwargs["return_dict"] = True  # the head's own decorator makes the tuple, also where the config asks for one
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None

@@ -8,6 +8,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,10 @@ from pebble import ProcessExpired, ProcessPool
 from ..data import load_task
 from .environment import available_cores, machine, process_state, use_one_thread, versions
 from .experiment import Experiment
-from .files import read_json, read_json_lines, write_json
+from .files import read_json_lines, write_json
 from .owner import end_with, held
 from .run import finished_before, run_unit
+from .run_files import read_experiment, read_runs
 from .spec import RunSpec
 
 POLL_SECONDS = 0.5
@@ -160,6 +162,8 @@ def _standing(units, out: Path, results: dict[int, dict[str, Any]], running: set
 def _outcome(future, unit: RunSpec, folder: Path) -> dict[str, Any]:
     try:
         return future.result()
+    except BrokenProcessPool as error:
+        raise ValueError(f"no worker process could be started ({error}); see the error above it") from error
     except ProcessExpired as error:
         return _write_failed(unit, folder, f"the process died (exit code {error.exitcode})")
 
@@ -225,12 +229,13 @@ def _check_directory(experiment: Experiment, out: Path) -> None:
         if (out / "runs").exists():
             raise ValueError(f"{out} holds runs without their experiment.json; choose another --output")
         return
-    earlier = read_json(out / "experiment.json")
-    names = earlier.get("units") if isinstance(earlier, dict) else None
+    earlier = read_experiment(out)
+    names = earlier.get("units")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(
             f"{out / 'experiment.json'} is damaged: it has no units; move it away, or choose another --output"
         )
+    read_runs(out, earlier)  # every file of every run, before any is trained: the summary would refuse them afterwards
     asked = {unit.name for unit in experiment.units()}
     left_out = [name for name in names if name not in asked and (out / "runs" / name / "history.jsonl").exists()]
     if left_out:

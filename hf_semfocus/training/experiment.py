@@ -42,6 +42,8 @@ class Experiment:
     def __post_init__(self) -> None:
         from ..model.mask_strategies import parse_mask
 
+        if not isinstance(self.defaults, Mapping):
+            raise ValueError(f"experiment option defaults is {self.defaults!r}; allowed: a mapping of options")
         import_strategies(self.defaults.get("imports", ()))
         for name in ("tasks", "masks", "seeds"):
             if not getattr(self, name):
@@ -90,7 +92,9 @@ class Experiment:
                 raise ValueError(f"experiment option {name} is {values[name]!r}; allowed: a list of {kind.__name__}")
             values[name] = tuple(values[name])
         if isinstance(values["tasks"], list):
-            values["tasks"] = {str(task): {} for task in values["tasks"]}
+            if not all(isinstance(task, str) for task in values["tasks"]):
+                raise ValueError(f"experiment option tasks is {values['tasks']!r}; allowed: a list of names")
+            values["tasks"] = {task: {} for task in values["tasks"]}
         tasks = values["tasks"]
         if not isinstance(tasks, Mapping) or not all(isinstance(own, Mapping | None) for own in tasks.values()):
             raise ValueError(f"experiment option tasks is {tasks!r}; allowed: a list of names, or names with settings")
@@ -120,8 +124,13 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `over` on it; mappings inside are merged, everything else is replaced."""
     result = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = merged(result[key], value) if both else value
+        if isinstance(value, Mapping) and key in result:
+            if not isinstance(result[key], Mapping):
+                raise ValueError(f"option {key} is {result[key]!r}; allowed: a mapping of options")
+            value = merged(result[key], value)
+        elif key in result and isinstance(result[key], Mapping):
+            raise ValueError(f"option {key} is {value!r}; allowed: a mapping of options")
+        result[key] = value
     return result
 
 

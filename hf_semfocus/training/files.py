@@ -36,7 +36,7 @@ def read_json(path: Path | str) -> Any:
     """Reads JSON; a file that is not JSON raises a `ValueError` that names it."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: it is not JSON ({error}); move it away to make it anew") from None
 
 
@@ -50,7 +50,7 @@ def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is damaged: line {number} is not JSON ({error})") from None
         if not isinstance(row, dict):
             raise ValueError(f"{path} is damaged: line {number} is not a JSON object")

@@ -18,10 +18,11 @@ from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from .checkpoints import check_whole, latest_complete_checkpoint
 from .environment import process_state, versions
-from .files import read_json, read_json_lines, write_json
+from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, why_stop
 from .rows import TensorRows, already_batched
+from .run_files import read_run
 from .spec import RunSpec, difference, spread_seed
 from .trainer import SemFocusTrainer
 
@@ -191,16 +192,15 @@ def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
         if not any((folder / name).exists() for name in ("history.jsonl", "checkpoints", "model")):
             return None  # it never came to its first epoch: nothing is lost
         raise ValueError(f"{folder} holds a run with other settings ({differs}); choose another folder")
-    if (folder / "history.jsonl").exists():
-        read_json_lines(folder / "history.jsonl")
+    read_run(folder)
     checkpoint = latest_complete_checkpoint(folder / "checkpoints")
     if checkpoint is not None:
         check_whole(checkpoint)
     if not (folder / "result.json").exists():
         return None
     result = read_json(folder / "result.json")
-    if result.get("status") not in FINISHED:
-        return None
+    if result["status"] not in FINISHED or not (folder / "model" / "config.json").is_file():
+        return None  # to be tried again; or its model was taken away, and is made again from the last checkpoint
     if result["stopped"] == "budget" and result["epochs_trained"] < spec.training.epochs:
         return None
     return result

@@ -1,13 +1,14 @@
 """A run directory's files, read back: what was asked, and what each run left. A damaged file raises and is named."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from .files import read_json, read_json_lines
+from .spec import mask_slug
 from .statistics import Convergence, epochs_to
 
 STATUSES = ("reached", "censored", "diverged", "failed")
@@ -78,6 +79,11 @@ def read_experiment(run_dir: Path) -> dict[str, Any]:
             raise ValueError(
                 f"{path} is damaged: it has no {name!r}; restore it from a copy, or run the comparison again"
             )
+    for name in ("name", "note", "command", "created", "baseline"):
+        if not isinstance(experiment.get(name, ""), str | None):
+            raise ValueError(
+                f"{path} is damaged: {name} is {experiment[name]!r}; restore it, or run the comparison again"
+            )
     return experiment
 
 
@@ -85,11 +91,13 @@ def read_runs(run_dir: Path, experiment: Mapping[str, Any]) -> list[Run]:
     """Every run with a folder, and every one that was asked for and has none."""
     runs: dict[tuple[str, str, int], Run] = {}
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
-        run = _read_run(folder)
+        run = read_run(folder)
         if run is None:
             continue
-        if run.key in runs:
-            raise ValueError(f"{folder} and {runs[run.key].folder} hold the same run {run.key}; move one of them away")
+        task, mask, seed = run.key
+        place = f"{task}/{mask_slug(mask)}/seed-{seed}"
+        if folder != run_dir / "runs" / place:
+            raise ValueError(f"{folder} holds the run of {place}; give the folder its name back, or move it away")
         runs[run.key] = run
     for key in product(experiment["tasks"], experiment["masks"], experiment["seeds"]):
         if key not in runs:
@@ -97,8 +105,12 @@ def read_runs(run_dir: Path, experiment: Mapping[str, Any]) -> list[Run]:
     return list(runs.values())
 
 
-def _read_run(folder: Path) -> Run | None:
-    """The run in `folder`; None where nothing was begun."""
+def read_run(folder: Path) -> Run | None:
+    """The run in `folder`; None where nothing was begun.
+
+    Raises:
+        ValueError: one of its files is damaged, or its folder is another run's; the message names it.
+    """
     spec_path, history_path, result_path = (folder / n for n in ("spec.json", "history.jsonl", "result.json"))
     if not spec_path.is_file():
         for path in (history_path, result_path):
@@ -108,9 +120,20 @@ def _read_run(folder: Path) -> Run | None:
     spec = read_json(spec_path)
     _require(spec_path, spec, ("task", "mask", "seed", "training"))
     _require(spec_path, spec["training"], ("epochs", "tau", "heldout_tau"))
+    for name, kind in (("task", str), ("mask", str), ("seed", int)):
+        if not isinstance(spec[name], kind):
+            raise ValueError(f"{spec_path} is damaged: {name} is {spec[name]!r}; {REPAIR}")
+    for name in ("model", "training", "task_options"):
+        if not isinstance(spec.get(name, {}), dict):
+            raise ValueError(f"{spec_path} is damaged: {name} is {spec[name]!r}; {REPAIR}")
     history = read_json_lines(history_path) if history_path.exists() else []
+    if history_path.exists() and not history:
+        raise ValueError(f"{history_path} is damaged: it is empty; {REPAIR}")
     _check_history(history_path, history)
-    result = read_json(result_path) if result_path.exists() else None
+    result = None
+    if result_path.exists():
+        result = read_json(result_path)
+        _require(result_path, result, ("status",))
     run = Run(spec, folder, history, result)
     if result is not None:
         _check_result(result_path, run)
@@ -139,14 +162,14 @@ def _check_history(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
 def _check_result(path: Path, run: Run) -> None:
     """The result must tell the same story as the history, or one of the two files is not what the run wrote."""
     result: Mapping[str, Any] = run.result or {}
-    _require(path, result, ("status",))
     if result["status"] not in STATUSES:
         raise ValueError(
             f"{path} is damaged: status is {result['status']!r}, allowed: {', '.join(STATUSES)}; {REPAIR}"
         )
+    _check_shapes(path, result)
     if result["status"] == "failed":
         return
-    _require(path, result, ("epochs_trained", "epochs_to_tau", "epochs_to_heldout_tau"))
+    _require(path, result, ("epochs_trained", "epochs_to_tau", "epochs_to_heldout_tau", "stopped"))
     told: dict[str, int | None] = {"epochs_trained": len(run.history)}
     for quantity, (_, threshold) in QUANTITIES.items():
         convergence = run.convergence(quantity)
@@ -156,3 +179,36 @@ def _check_result(path: Path, run: Run) -> None:
             raise ValueError(
                 f"{path} is damaged: {name} is {result[name]!r}, and history.jsonl beside it says {value!r}; {REPAIR}"
             )
+
+
+def _check_shapes(path: Path, result: Mapping[str, Any]) -> None:
+    """The nested parts that the report reads: text by name, and numbers a float holds."""
+
+    def number(value: Any) -> bool:
+        return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300)
+
+    def mapping_of(value: Any, fits: Callable[[Any], bool]) -> bool:
+        return isinstance(value, dict) and all(fits(entry) for entry in value.values())
+
+    checks: dict[str, Callable[[Any], bool]] = {
+        "error": lambda value: value is None or isinstance(value, str),
+        "stopped": lambda value: value in ("reached", "diverged", "budget"),
+        "versions": lambda value: mapping_of(value, lambda entry: isinstance(entry, str)),
+        "dispersion": lambda value: (
+            value is None
+            or (
+                {"full", "mask"} <= (value.keys() if isinstance(value, dict) else set())
+                and mapping_of(value, lambda part: mapping_of(part, number) and "mean" in part)
+            )
+        ),
+        "reach": lambda value: isinstance(value, dict) and isinstance(value.get("text"), str),
+        "data": lambda value: (
+            isinstance(value, dict)
+            and all(number(entry) for name, entry in value.items() if name != "label_histogram")
+            and mapping_of(value.get("label_histogram", {}), number)
+        ),
+        **dict.fromkeys(("seconds", "train_seconds", "seconds_to_tau", "parameters"), number),
+    }
+    for name, fits in checks.items():
+        if name in result and not fits(result[name]):
+            raise ValueError(f"{path} is damaged: {name} is {str(result[name])[:80]}; {REPAIR}")

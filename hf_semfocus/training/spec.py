@@ -16,6 +16,8 @@ from ..data.options import check_options
 from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
 from .imports import import_strategies
 
+LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
+SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources", "architectures", "is_encoder_decoder")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 KEEPS = ("last", "best")
 
@@ -37,10 +39,17 @@ def _check(condition: bool, name: str, value: Any, allowed: str) -> None:
         raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
 
 
+def _check_keys(values: Mapping[Any, Any], what: str) -> None:
+    for key in values:
+        if not isinstance(key, str):
+            raise ValueError(f"the {what} options hold the key {key!r}; allowed: names of options")
+
+
 def _from_mapping(cls: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The values with their keys checked against the fields of `cls`, whole numbers and reals told apart."""
     if not isinstance(values, Mapping):
         raise ValueError(f"the {what} options are {values!r}; allowed: a mapping of options")
+    _check_keys(values, what)
     known = {entry.name: entry for entry in fields(cls)}
     checked = {}
     for key, value in values.items():
@@ -111,14 +120,14 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         _check(self.optimizer in OPTIMIZERS, "optimizer", self.optimizer, ", ".join(OPTIMIZERS))
         _check(
-            0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "a finite number greater than 0"
+            0 < self.learning_rate <= LARGEST, "learning_rate", self.learning_rate, f"0 < learning_rate ≤ {LARGEST:g}"
         )
         _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "0 < lr_decay ≤ 1")
         _check(0 <= self.momentum < 1, "momentum", self.momentum, "0 ≤ momentum < 1")
         _check(
             self.momentum == 0 or self.optimizer == "sgd", "momentum", self.momentum, "0 unless the optimizer is sgd"
         )
-        _check(0 <= self.weight_decay < math.inf, "weight_decay", self.weight_decay, "a finite number of at least 0")
+        _check(0 <= self.weight_decay <= LARGEST, "weight_decay", self.weight_decay, f"0 ≤ weight_decay ≤ {LARGEST:g}")
         _check(
             self.weight_decay == 0 or self.optimizer != "adam",
             "weight_decay",
@@ -126,7 +135,7 @@ class TrainingOptions:
             "0 for adam (adamw decays weights)",
         )
         for name in ("batch_size", "eval_batch_size", "epochs"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+            _check(1 <= getattr(self, name) < 2**31, name, getattr(self, name), "1 … 2147483647")
         _check(
             0 <= self.max_grad_norm < math.inf, "max_grad_norm", self.max_grad_norm, "a finite number of at least 0"
         )
@@ -183,9 +192,24 @@ class RunSpec:
         _check(0 <= self.seed < 2**31, "seed", self.seed, "0 … 2147483647")
         for name in ("train_size", "validation_size", "test_size"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        reserved = {"mask", "layer_masks", "vocab_size", "id2label", "label2id", "num_labels", "auto_map"} & set(
-            self.model
+        _check_keys(self.model, "model")
+        _check_keys(self.task_options, "task")
+        own = sorted(
+            {"length", "train_size", "validation_size", "test_size", "seed", "pooling"} & set(self.task_options)
         )
+        if own:
+            where = "model.pooling" if own[0] == "pooling" else f"the run's own {own[0]}"
+            raise ValueError(f"task option {own[0]!r} would go over the run's; allowed: {where}")
+        reserved = {
+            "mask",
+            "layer_masks",
+            "vocab_size",
+            "id2label",
+            "label2id",
+            "num_labels",
+            "auto_map",
+            *SET_BY_THE_RUN,
+        } & set(self.model)
         if reserved:
             raise ValueError(
                 f"model option {sorted(reserved)[0]!r} is set by the run itself (mask, task and tokenizer)"
@@ -243,6 +267,8 @@ class RunSpec:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
         """Makes a specification from a mapping; unknown keys and wrong types raise `ValueError`."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"a run is {values!r}; allowed: a mapping of options")
         values = dict(values)
         training = values.pop("training", {})
         if not isinstance(training, TrainingOptions):

@@ -378,6 +378,7 @@ def test_tuples_and_dictionaries_hold_the_same(cls):
     flat = as_dict.to_tuple()
     assert len(flat) == len(as_tuple) == 3
     assert torch.equal(flat[0], as_tuple[0])
+    assert torch.equal(small(cls, return_dict=False)(draw_ids(1, 4))[0], flat[0])
 
 
 # losses

@@ -15,6 +15,7 @@ from hf_semfocus.training.compare import compare, unit_folder
 from hf_semfocus.training.experiment import Experiment
 from hf_semfocus.training.files import read_json_lines
 from hf_semfocus.training.owner import held
+from hf_semfocus.training.summary import write_summary
 
 TINY = {
     "length": 12,
@@ -176,6 +177,48 @@ def test_a_directory_with_other_runs_is_refused_before_anything_is_touched(tmp_p
     assert before == {
         path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"
     }
+
+
+DAMAGE = {
+    "history.jsonl": ["", "[" * 100_000, "5"],
+    "spec.json": ["null", "5", "[]", '{"task": "even_pairs"}'],
+    "result.json": [
+        "[]",
+        "null",
+        {"stopped": None},
+        {"epochs_trained": "3"},
+        {"versions": True},
+        {"versions": {"torch": {}}},
+        {"dispersion": True},
+        {"dispersion": {"full": "x", "mask": "y"}},
+        {"dispersion": {"full": {"mean": []}, "mask": {"mean": 1}}},
+        {"dispersion": {"full": {"mean": 10**400}, "mask": {"mean": 1}}},
+        {"reach": 5},
+        {"data": []},
+    ],
+}
+
+
+def test_any_damage_to_a_run_is_one_error_that_names_the_file_and_nothing_is_trained(tmp_path):
+    asked = experiment(masks=("full",))
+    compare(asked, tmp_path, jobs=1)
+    folder = unit_folder(tmp_path, asked.units()[0])
+    for name, damages in DAMAGE.items():
+        whole = (folder / name).read_text()
+        for damage in damages:
+            text = damage if isinstance(damage, str) else json.dumps({**json.loads(whole), **damage})
+            (folder / name).write_text(text)
+            for attempt in (lambda: compare(asked, tmp_path, jobs=1), lambda: write_summary(tmp_path)):
+                with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+                    attempt()
+            assert (folder / name).read_text() == text
+        (folder / name).write_text(whole)
+    renamed = folder.with_name("seed-7")
+    folder.rename(renamed)
+    with pytest.raises(ValueError, match=r"seed-7 holds the run of even_pairs/full/seed-0"):
+        compare(asked, tmp_path, jobs=1)
+    with pytest.raises(ValueError, match=r"seed-7 holds the run"):
+        write_summary(tmp_path)
 
 
 def test_runs_without_their_experiment_are_refused(tmp_path):

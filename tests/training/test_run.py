@@ -280,6 +280,14 @@ def test_a_run_that_never_came_to_an_epoch_can_be_asked_for_differently(tiny, tm
     assert run_unit(tiny(), tmp_path)["epochs_trained"] == 3
 
 
+def test_a_finished_run_without_its_model_gets_it_again(tiny, tmp_path):
+    run_unit(tiny(), tmp_path)
+    before = weights(tmp_path)
+    shutil.rmtree(tmp_path / "model")
+    run_unit(tiny(), tmp_path, on_epoch=killer(1))  # from the last checkpoint: no epoch is trained
+    assert all(torch.equal(before[name], value) for name, value in weights(tmp_path).items())
+
+
 def test_two_runs_do_not_share_a_folder(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_semfocus.training.run.WAIT_SECONDS", 0.1)
     with held(tmp_path, "a test"), pytest.raises(ValueError, match="another run is at work"):

@@ -218,7 +218,7 @@ def test_lost_and_double_files_raise(everything, tmp_path):
     with pytest.raises(ValueError, match=r"not a run directory.*experiment\.json"):
         summarise(tmp_path / "nowhere")
     shutil.copytree(everything / SEED, everything / "runs/even_pairs/topk-5/seed-00")
-    with pytest.raises(ValueError, match="hold the same run"):
+    with pytest.raises(ValueError, match=r"seed-00 holds the run of even_pairs/topk-5/seed-0"):
         summarise(everything)
     shutil.rmtree(everything / "runs/even_pairs/topk-5/seed-00")
     (everything / SEED / "spec.json").unlink()
