@@ -118,9 +118,8 @@ def _seen(layer: Any, args: tuple, kwargs: Mapping[str, Any]) -> LayerScores:
     if valid is None:
         valid = torch.ones((), dtype=torch.bool, device=scores.device)
     valid = valid.expand(scores.shape)
-    positions = kwargs.get("positions")
     query, key = layer.query_key(hidden_BLd)
-    keep = layer.mask_strategy(scores, valid, query, key, positions, positions)
+    keep = layer.mask_strategy(scores, valid, query, key)
     real_BL = valid.any(1).any(1)  # a position that no query may see is padding, and as a query it counts for nothing
     is_query = real_BL[:, None, :, None]
     return LayerScores(scores, keep & is_query, valid & is_query, bool(layer.mask_strategy.input_dependent))

@@ -11,8 +11,8 @@ import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .attention_masked import masked_attention
 from .attention_reference import reference_attention
+from .attention_sparse import sparse_attention
 from .mask_base import MaskStrategy, first_valid_key
 
 IMPLEMENTATION = "semfocus"
@@ -132,7 +132,7 @@ def semfocus_attention_forward(
         module: has the strategy as ``module.mask_strategy``.
         query, key, value: ``(B, H, Q, T)``, ``(B, G, K, T)``, ``(B, G, K, T_v)``.
         attention_mask: None, bool or additive, broadcastable to ``(B, H, Q, K)``.
-        keep: see :func:`masked_attention`.
+        keep: see :func:`sparse_attention`.
         output_attentions: also return the weights ``(B, H, Q, K)``, before dropout. The output does not change.
 
     Returns:
@@ -148,10 +148,11 @@ def semfocus_attention_forward(
             bias=bias, return_weights=True,
         )  # fmt: skip
     else:
-        output, weights = masked_attention(
+        attended = sparse_attention(
             query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
             keep=keep, return_weights=output_attentions,
         )  # fmt: skip
+        output, weights = attended if isinstance(attended, tuple) else (attended, None)
     weights = weights.to(query.dtype) if output_attentions and weights is not None else None
     return output.transpose(1, 2).contiguous(), weights
 

@@ -1,4 +1,4 @@
-"""The attention that the models train with: same result as the reference, with a backward pass of its own.
+"""Attention for any mask, with all scores at once: same result as the reference, with a backward pass of its own.
 
 Autograd through mask-then-softmax keeps the filled scores, the mask and the softmax, and walks all of them backwards.
 Here the weights are computed outside the graph, and one function knows that they came from a softmax of
@@ -14,12 +14,10 @@ from torch.autograd.function import once_differentiable
 from .attention_reference import (
     check_attention_shapes,
     compute_dtype,
-    reference_attention,
     repeat_heads,
     without_autocast,
 )
 from .mask_base import MaskStrategy
-from .mask_positions import Full
 
 
 class _AttendWithWeights(torch.autograd.Function):
@@ -81,15 +79,6 @@ def masked_attention(
     check_attention_shapes(query, key, value)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     heads = query.shape[1]
-    if isinstance(mask, Full) and valid is None:
-        output = F.scaled_dot_product_attention(
-            query, repeat_heads(key, heads), repeat_heads(value, heads), dropout_p=dropout, scale=scale
-        )
-        weights = None
-        if return_weights:
-            with torch.no_grad():
-                _, weights = reference_attention(query, key, value, mask, scale=scale, return_weights=True)
-        return output, weights
     with without_autocast(query):
         precise = compute_dtype(query.dtype)
         q_BHQT = query.to(precise)

@@ -142,7 +142,6 @@ class SemFocusModel(SemFocusPreTrainedModel):
         hidden_states = self.encoder(
             self.embeddings(inputs_embeds, positions),
             attention_mask=attention_mask,
-            positions=positions,
             # The same expression decides in `capture_outputs` whether the weights are recorded.
             output_attentions=bool(kwargs.get("output_attentions", self.config.output_attentions)),
         )

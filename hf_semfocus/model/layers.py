@@ -13,6 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention_interface import IMPLEMENTATION, eager_attention_forward, semfocus_attention_forward
 from .attention_reference import compute_dtype, without_autocast
+from .attention_sparse import choose_path
 from .configuration_semfocus import SemFocusConfig
 from .mask_base import MaskStrategy
 
@@ -152,7 +153,6 @@ class SemFocusAttention(nn.Module):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
-        positions: torch.Tensor | None = None,
         keep: torch.Tensor | None = None,
         output_attentions: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -161,7 +161,6 @@ class SemFocusAttention(nn.Module):
         Args:
             hidden_states: ``(B, L, d)``.
             attention_mask: None, bool or additive, broadcastable to ``(B, H, L, L)``.
-            positions: int ``(B, L)`` from the first valid token; None: 0, 1, …
             keep: what the mask keeps, where the encoder knows it already; bool, broadcastable to ``(B, H, L, L)``.
             output_attentions: also return the weights ``(B, H, L, L)``.
         """
@@ -178,8 +177,6 @@ class SemFocusAttention(nn.Module):
             attention_mask,
             dropout=self.attention_dropout if self.training else 0.0,
             scaling=self.scale,
-            query_positions=positions,
-            key_positions=positions,
             keep=keep,
             output_attentions=output_attentions,
         )
@@ -241,25 +238,23 @@ class SemFocusEncoder(nn.Module):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
-        positions: torch.Tensor | None = None,
         output_attentions: bool = False,
     ) -> torch.Tensor:
         """``(B, L, d)`` → ``(B, L, d)``; arguments as in :class:`SemFocusAttention`."""
         shared = {}
         if self.config._attn_implementation == IMPLEMENTATION:
-            shared = self._shared_keeps(hidden_states, attention_mask, positions)
+            shared = self._shared_keeps(hidden_states, attention_mask)
         for layer, mask in zip(self.layers, self.masks, strict=True):
             hidden_states = layer(
                 hidden_states,
                 attention_mask=attention_mask,
-                positions=positions,
                 keep=shared.get(mask),
                 output_attentions=output_attentions,
             )
         return self.final_norm(hidden_states)
 
     def _shared_keeps(
-        self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None, positions: torch.Tensor | None
+        self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> dict[MaskStrategy, torch.Tensor]:
         """What each mask that is fixed by positions keeps: the same in all layers, so it is computed once."""
         if attention_mask is not None and attention_mask.dtype != torch.bool:
@@ -268,7 +263,8 @@ class SemFocusEncoder(nn.Module):
         # Only its shape and device are looked at.
         scores = hidden_BLd.new_zeros(()).expand(batch, 1, length, length)
         return {
-            mask: mask.kept(scores, attention_mask, query_positions=positions, key_positions=positions)
+            mask: mask.kept(scores, attention_mask)
             for mask in dict.fromkeys(self.masks)
             if not mask.input_dependent
+            and choose_path(mask, batch, self.config.num_attention_heads, length, length) == "masked"
         }

@@ -10,9 +10,12 @@ Shapes: B batch, H heads, Q queries, K keys. Rows are queries.
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
 import torch
+
+from .mask_structure import Structure
 
 
 def parameter(
@@ -152,6 +155,9 @@ class MaskStrategy:
     name: ClassVar[str] = ""
     #: Whether the kept keys depend on the scores. Fixed-position strategies are False.
     input_dependent: ClassVar[bool] = False
+    #: Whether the kept keys of a query depend on no other query. Long inputs are then taken a part of the queries at a
+    #: time. A class that writes :meth:`pattern` alone is so; one that writes :meth:`keep` has to say it.
+    row_by_row: ClassVar[bool] = True
     #: Name and type of every parameter, in order; the first one is written after the colon.
     parameter_types: ClassVar[dict[str, type]] = {}
     #: The arguments of :func:`parameter` for each of them.
@@ -162,6 +168,8 @@ class MaskStrategy:
         dataclasses.dataclass(frozen=True, repr=False)(cls)
         if "input_dependent" not in cls.__dict__ and "keep" in cls.__dict__:
             cls.input_dependent = True
+        if "row_by_row" not in cls.__dict__ and "keep" in cls.__dict__:
+            cls.row_by_row = False
         hints = get_type_hints(cls)
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the line above made it one
         cls.parameter_types = {field.name: hints[field.name] for field in fields}
@@ -207,6 +215,22 @@ class MaskStrategy:
             bool, broadcastable to ``(B, H, Q, K)``.
         """
         raise NotImplementedError(f"{type(self).__name__} must define pattern() or keep()")
+
+    def structure(self, keys: int) -> Structure | None:
+        """Which pairs of positions may be kept at all, so that attention need not look at others; None: not known.
+
+        Attention is exact without it, and as expensive as dense attention. A rule that says where its keys lie becomes
+        as cheap as they are few. :meth:`pattern` is then also called with ``(B, 1, Q, n)`` key positions, n for each
+        query, so it must work element by element.
+
+        Args:
+            keys: number of keys; their positions are below it.
+
+        Example:
+            >>> parse_mask("banded:5+global:1").structure(40)
+            Structure(window=2, block=None, columns=(range(0, 1),), rows=1, selected=0, random=())
+        """
+        return None
 
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """Which keys are kept. The default asks :meth:`pattern`; override it for a rule that needs more.
@@ -268,7 +292,7 @@ class MaskStrategy:
         queries, keys = scores.shape[-2:]
         first = None
         if valid is not None:
-            valid = _check_valid(valid, scores)
+            valid = check_valid(valid, scores.shape)
             if query_positions is None or key_positions is None:
                 first = first_valid_key(valid)
         offset = max(keys - queries, 0)
@@ -331,14 +355,19 @@ class MaskStrategy:
         return self(torch.zeros(shape, device=device))[0, 0]
 
 
-def _check_valid(valid: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """`valid` with four dimensions, or a ``ValueError`` that says what does not fit."""
+def check_valid(valid: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """`valid` with four dimensions, the last one full, or a ``ValueError`` that says what does not fit.
+
+    Args:
+        valid: bool, broadcastable to `shape`.
+        shape: (batch, heads, queries, keys).
+    """
     if valid.dtype != torch.bool:
         raise ValueError(f"valid must be boolean, got {valid.dtype}")
     if valid.dim() > 4 or any(
-        size not in (1, full) for size, full in zip(valid.shape[::-1], scores.shape[::-1], strict=False)
+        size not in (1, full) for size, full in zip(valid.shape[::-1], shape[::-1], strict=False)
     ):
-        raise ValueError(f"valid {tuple(valid.shape)} does not broadcast to scores {tuple(scores.shape)}")
+        raise ValueError(f"valid {tuple(valid.shape)} does not broadcast to scores {tuple(shape)}")
     valid = valid.reshape((1,) * (4 - valid.dim()) + tuple(valid.shape))
     # One column for all keys would hide where the first valid key is.
-    return valid.expand(*valid.shape[:-1], scores.shape[-1])
+    return valid.expand(*valid.shape[:-1], shape[-1])

@@ -3,15 +3,25 @@
 Positions count from the first valid key, so left padding moves every pattern with the text.
 """
 
+from functools import lru_cache
+
 import torch
 
 from .mask_base import MaskContext, MaskStrategy, parameter
 from .mask_registry import register_mask_strategy
+from .mask_structure import Structure
+
+# Hashes computed at a time in `random_keys`: 8 MB.
+CHUNK_HASHES = 2**20
 
 
 @register_mask_strategy("full")
 class Full(MaskStrategy):
     """Every valid key: ordinary attention."""
+
+    def structure(self, keys: int) -> Structure:
+        """Every query and key; see :meth:`MaskStrategy.structure`."""
+        return Structure(rows=keys)
 
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         """All True, broadcastable; see :meth:`MaskStrategy.pattern`."""
@@ -27,6 +37,10 @@ class Banded(MaskStrategy):
 
     w: int = parameter(minimum=1, odd=True)
 
+    def structure(self, keys: int) -> Structure:
+        """A window; see :meth:`MaskStrategy.structure`."""
+        return Structure(window=self.w // 2)
+
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         """|q − k| ≤ w // 2; see :meth:`MaskStrategy.pattern`."""
         return (query_positions - key_positions).abs() <= self.w // 2
@@ -41,6 +55,10 @@ class Block(MaskStrategy):
 
     b: int = parameter(minimum=1)
 
+    def structure(self, keys: int) -> Structure:
+        """A window within blocks; see :meth:`MaskStrategy.structure`."""
+        return Structure(window=self.b - 1, block=self.b)
+
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         """Q // b = k // b; see :meth:`MaskStrategy.pattern`."""
         return query_positions // self.b == key_positions // self.b
@@ -51,6 +69,10 @@ class Global(MaskStrategy):
     """The first g positions attend to all and are attended by all; other queries keep only those g keys."""
 
     g: int = parameter(minimum=1)
+
+    def structure(self, keys: int) -> Structure:
+        """The first rows and columns; see :meth:`MaskStrategy.structure`."""
+        return Structure(columns=(range(self.g),), rows=self.g)
 
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         """Q < g or k < g; see :meth:`MaskStrategy.pattern`."""
@@ -63,6 +85,10 @@ class Sink(MaskStrategy):
 
     s: int = parameter(minimum=1)
 
+    def structure(self, keys: int) -> Structure:
+        """The first columns; see :meth:`MaskStrategy.structure`."""
+        return Structure(columns=(range(self.s),))
+
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         """K < s; see :meth:`MaskStrategy.pattern`."""
         return key_positions < self.s
@@ -73,6 +99,10 @@ class Strided(MaskStrategy):
     """Positions 0, s, 2s, … and the query itself."""
 
     s: int = parameter(minimum=1)
+
+    def structure(self, keys: int) -> Structure:
+        """Every s-th column, and the diagonal; see :meth:`MaskStrategy.structure`."""
+        return Structure(window=0, columns=(range(0, keys, self.s),))
 
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         """K mod s = 0 or k = q; see :meth:`MaskStrategy.pattern`."""
@@ -108,12 +138,79 @@ class Random(MaskStrategy):
     seed: int = parameter(default=0, minimum=0, maximum=2**62)
     # Overrides keep() to count valid keys, not to look at scores.
     input_dependent = False
+    row_by_row = True
+
+    def structure(self, keys: int) -> Structure:
+        """Keys drawn by a hash; see :meth:`MaskStrategy.structure`."""
+        return Structure(random=((self.r, self.seed),))
 
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """The r smallest hashes among valid keys; see :meth:`MaskStrategy.keep`."""
-        hashed = position_hash(context.query_positions, context.key_positions, self.seed)
-        # Distinct positions make distinct ranks; 31 + 31 bits leave the largest int64 free for keys that are not valid.
-        rank = hashed * 2**31 + (context.key_positions & (2**31 - 1))
-        rank = torch.where(valid, rank, torch.iinfo(torch.int64).max)
+        rank = _rank(context.query_positions, context.key_positions, self.seed, valid)
         last = rank.topk(min(self.r, rank.shape[-1]), dim=-1, largest=False).values.amax(dim=-1, keepdim=True)
         return rank <= last
+
+
+def _rank(
+    query_positions: torch.Tensor, key_positions: torch.Tensor, seed: int, valid: torch.Tensor | None
+) -> torch.Tensor:
+    """The order in which `random` takes keys; the largest int64 for a key that is not valid."""
+    # Distinct positions make distinct ranks; 31 + 31 bits leave the largest int64 free.
+    rank = position_hash(query_positions, key_positions, seed) * 2**31 + (key_positions & (2**31 - 1))
+    return rank if valid is None else torch.where(valid, rank, torch.iinfo(torch.int64).max)
+
+
+def random_keys(
+    first_query: int,
+    queries: int,
+    keys: int,
+    r: int,
+    seed: int,
+    valid: torch.Tensor | None,
+    shift: torch.Tensor | None,
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The keys that ``random:r;seed=…`` keeps, as a list for each query, hashed in parts of the queries.
+
+    Args:
+        first_query: index of the first query among the keys.
+        valid: bool with four dimensions, broadcastable to ``(B, H, Q, K)``; None: all, and the answer is remembered.
+        shift: int64 ``(B, 1, 1, 1)``: the index of position 0; None: 0.
+
+    Returns:
+        int64 key indices and whether there is such a key, ``(B or 1, H or 1, Q, min(r, K))``.
+    """
+    if valid is None and shift is None:
+        return _remembered_keys(first_query, queries, keys, r, seed, device)
+    return _hashed_keys(first_query, queries, keys, r, seed, valid, shift, device)
+
+
+def _hashed_keys(
+    first_query: int,
+    queries: int,
+    keys: int,
+    r: int,
+    seed: int,
+    valid: torch.Tensor | None,
+    shift: torch.Tensor | None,
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    copies = max(1 if valid is None else valid.shape[0] * valid.shape[1], 1 if shift is None else len(shift))
+    step = max(1, CHUNK_HASHES // (keys * copies))
+    origin = 0 if shift is None else shift
+    key_positions = torch.arange(keys, device=device).view(1, 1, 1, -1) - origin
+    found = []
+    for low in range(0, queries, step):
+        index = torch.arange(low, min(low + step, queries), device=device).view(1, 1, -1, 1)
+        part = valid if valid is None or valid.shape[2] == 1 else valid[:, :, low : low + step]
+        rank = _rank(index + first_query - origin, key_positions, seed, part)
+        found.append(rank.topk(min(r, keys), largest=False))
+    ranks, places = (torch.cat(pieces, dim=2) for pieces in zip(*found, strict=True))
+    return places, ranks != torch.iinfo(torch.int64).max
+
+
+@lru_cache(maxsize=64)
+def _remembered_keys(
+    first_query: int, queries: int, keys: int, r: int, seed: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _hashed_keys(first_query, queries, keys, r, seed, None, None, device)

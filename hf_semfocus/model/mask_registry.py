@@ -4,6 +4,8 @@ Grammar: ``name[:value][;key=value]*``, several of them joined by ``+`` (a union
 """
 
 import difflib
+import functools
+import operator
 import re
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from .mask_base import MaskContext, MaskStrategy
+from .mask_structure import Structure
 
 Strategy = TypeVar("Strategy", bound=type[MaskStrategy])
 
@@ -31,6 +34,16 @@ class MaskUnion(MaskStrategy):
     def input_dependent(self) -> bool:  # type: ignore[override]  # a union depends on scores when a part does
         """Whether any part depends on the scores."""
         return any(part.input_dependent for part in self.parts)
+
+    @property
+    def row_by_row(self) -> bool:  # type: ignore[override]
+        """Whether no part looks at other queries."""
+        return all(part.row_by_row for part in self.parts)
+
+    def structure(self, keys: int) -> Structure | None:
+        """The union of the parts' structures; None if one of them is not known."""
+        known = [part.structure(keys) for part in self.parts]
+        return None if None in known else functools.reduce(operator.or_, known)
 
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """Keys that any part keeps; see :meth:`MaskStrategy.keep`."""
@@ -102,6 +115,20 @@ def mask_strategy_class(name: str) -> type[MaskStrategy]:
 def mask_parts(mask: MaskStrategy) -> tuple[MaskStrategy, ...]:
     """The strategies that a mask is made of: its parts if it is a union, itself if not."""
     return mask.parts if isinstance(mask, MaskUnion) else (mask,)
+
+
+def fixed_parts(mask: MaskStrategy, keys: int) -> list[MaskStrategy]:
+    """The parts of a mask with a known structure that positions alone decide: neither selected nor drawn at random."""
+    parts = [(part, part.structure(keys)) for part in mask_parts(mask)]
+    return [part for part, known in parts if known is not None and not (known.selected or known.random)]
+
+
+def any_pattern(parts: list[MaskStrategy], query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+    """Whether any of `parts` keeps the key by its :meth:`~MaskStrategy.pattern`; False if there are none."""
+    kept = torch.zeros((), dtype=torch.bool, device=key_positions.device)
+    for part in parts:
+        kept = kept | part.pattern(query_positions, key_positions)
+    return kept
 
 
 def parse_mask(spec: str | MaskStrategy) -> MaskStrategy:

@@ -5,6 +5,7 @@ import torch
 from .kth_largest import kth_largest
 from .mask_base import MaskContext, MaskStrategy, parameter
 from .mask_registry import register_mask_strategy
+from .mask_structure import Structure
 
 
 @register_mask_strategy("topk")
@@ -15,6 +16,11 @@ class TopK(MaskStrategy):
     """
 
     k: int = parameter(minimum=1)
+    row_by_row = True
+
+    def structure(self, keys: int) -> Structure:
+        """A selection; see :meth:`MaskStrategy.structure`."""
+        return Structure(selected=min(self.k, keys))
 
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """The k largest scores; see :meth:`MaskStrategy.keep`."""

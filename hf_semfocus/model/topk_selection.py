@@ -1,0 +1,92 @@
+"""The k largest scores of each row with their indices: exactly k, ties to the lowest index."""
+
+import math
+
+import torch
+
+# Rows as long as this are searched by groups first: measured on a CPU with one and two threads, see `group_size`.
+SHORTEST_GROUPED = 512
+
+
+def group_size(keys: int, k: int) -> int:
+    """How many numbers make a group in :func:`select_topk`; 1: no groups.
+
+    Groups of g cost about ``keys / g + k · g`` numbers in ``torch.topk`` instead of ``keys``, and one pass that reads
+    all of them. Powers of two, by measurement up to 16.
+
+    Example:
+        >>> group_size(8192, 5), group_size(2048, 32), group_size(600, 5), group_size(40, 5)
+        (16, 8, 1, 1)
+    """
+    if keys < SHORTEST_GROUPED or (k <= 8 and keys < 128 * (k + 1)):
+        return 1
+    size = 2 ** round(math.log2(math.sqrt(keys / (k + 1))))
+    return max(1, min(16, size)) if keys // max(size, 1) > k + 1 else 1
+
+
+def select_topk(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and indices of the k largest numbers of each row, without a gradient.
+
+    ``torch.topk`` breaks ties as it likes. One number more than asked for shows whether the k-th is tied with one that
+    was left out; only those rows are searched again.
+
+    Args:
+        scores: ``(R, K)`` floating point, contiguous; −inf where a key is not valid.
+        k: at least 1.
+
+    Returns:
+        values ``(R, min(k, K))`` and int64 indices of the same shape. −inf comes last in each row; what is finite is
+        exact. Rows that hold NaN give at least one NaN.
+
+    Example:
+        >>> values, indices = select_topk(torch.tensor([[1.0, 3.0, 3.0, 2.0]]), 2)
+        >>> values.tolist(), sorted(indices[0].tolist())
+        ([[3.0, 3.0]], [1, 2])
+    """
+    keys = scores.shape[-1]
+    if k >= keys:
+        return scores.sort(dim=-1, descending=True, stable=True)
+    values, indices = _candidates(scores, k + 1)
+    last, following = values[:, k - 1], values[:, k]
+    tied = ((last == following) & (last != -math.inf)).nonzero().squeeze(-1)
+    values, indices = values[:, :k], indices[:, :k]
+    if len(tied):
+        again = _lowest_among_ties(scores[tied], last[tied], k)
+        values, indices = values.clone(), indices.clone()
+        indices[tied] = again
+        values[tied] = scores[tied].gather(-1, again)
+    return values, indices
+
+
+def _candidates(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """As ``topk(k)``, through the maxima of groups where rows are long.
+
+    The k largest numbers lie in at most k groups, and no other group has a larger maximum than these.
+    """
+    rows, keys = scores.shape
+    size = group_size(keys, k - 1)
+    if size == 1:
+        return scores.topk(k, dim=-1)
+    groups = keys // size
+    # Group j holds the numbers j, j + groups, j + 2 · groups, …: its maximum is taken over whole vectors.
+    best = scores[:, : groups * size].unflatten(1, (size, groups)).amax(dim=1)
+    chosen = best.topk(k, dim=-1, sorted=False).indices
+    steps = torch.arange(0, groups * size, groups, device=scores.device)
+    places = (chosen.unsqueeze(-1) + steps).flatten(1)
+    if keys > groups * size:
+        rest = torch.arange(groups * size, keys, device=scores.device).expand(rows, -1)
+        places = torch.cat([places, rest], dim=1)
+    starts = torch.arange(0, rows * keys, keys, device=scores.device).unsqueeze(-1)
+    values, order = scores.view(-1)[places + starts].topk(k, dim=-1)
+    return values, places.gather(-1, order)
+
+
+def _lowest_among_ties(scores: torch.Tensor, smallest: torch.Tensor, k: int) -> torch.Tensor:
+    """Indices ``(R, k)``, ascending: what is above `smallest`, then what equals it, from the left."""
+    smallest = smallest.unsqueeze(-1)
+    # Written so that NaN, which compares False with everything, counts as above.
+    above = ~(scores <= smallest)
+    tied = scores == smallest
+    missing = k - above.sum(dim=-1, keepdim=True)
+    kept = above | (tied & (tied.cumsum(dim=-1) <= missing))
+    return kept.nonzero()[:, 1].view(-1, k)
