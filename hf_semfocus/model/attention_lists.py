@@ -179,18 +179,21 @@ def _lists(
     keys = key.shape[2]
     limit = CHUNK_SCORES.get(query.device.type, CHUNK_SCORES_ELSEWHERE)
     examples = batch if structure.selected == 0 else max(1, limit // (min(queries, FEWEST_QUERIES) * heads * keys))
+    held = min(batch, examples) * heads
+    step = queries if structure.selected == 0 else min(queries, max(1, limit // (held * keys)))
+    buffer = query.new_empty(held * step * keys if structure.selected else 0)
     parts = []
     for start in range(0, batch, examples):
         rows = slice(start, start + examples)
-        held = (batch if examples >= batch else examples) * heads
-        step = queries if structure.selected == 0 else max(1, limit // (held * keys))
         along_queries = []
         for low in range(0, queries, step):
             chunk = query[rows, :, low : low + step]
             chunk_valid = None if valid is None else _part(valid, rows, slice(low, low + step))
             chunk_shift = None if shift is None else shift[rows]
             along_queries.append(
-                _chunk_lists(chunk, key[rows], mask, structure, chunk_valid, scale, first_query + low, chunk_shift)
+                _chunk_lists(
+                    chunk, key[rows], mask, structure, chunk_valid, scale, first_query + low, chunk_shift, buffer
+                )
             )
         parts.append([torch.cat(pieces, dim=2) for pieces in zip(*along_queries, strict=True)])
     places, scores = (torch.cat(pieces, dim=0) for pieces in zip(*parts, strict=True))
@@ -211,6 +214,7 @@ def _chunk_lists(
     scale: float,
     first_query: int,
     shift: torch.Tensor | None,
+    buffer: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As :func:`_lists`, for queries from index `first_query` on."""
     batch, heads, queries, dim = query.shape
@@ -229,14 +233,17 @@ def _chunk_lists(
     all_scores = None
     if structure.selected:
         transposed = key.reshape(batch * groups, keys, dim).transpose(1, 2)
-        # The product takes the scale along; a pass of its own would read all scores once more.
-        all_scores = torch.baddbmm(
-            query.new_empty(()), query.reshape(batch * groups, -1, dim), transposed, beta=0, alpha=scale
-        ).view(*shape, keys)
+        # Fresh memory for every chunk would cost more than the product: the system hands it out page by page.
+        room = buffer[: batch * heads * queries * keys].view(batch * groups, -1, keys)
+        all_scores = torch.bmm(query.reshape(batch * groups, -1, dim), transposed, out=room).view(*shape, keys)
+        if scale <= 0:
+            all_scores.mul_(scale)
+            scale = 1.0
+        # A positive scale does not change the order, so it is applied to the scores that are listed.
         if valid is not None:
             all_scores.masked_fill_(~valid, -math.inf)
         scores, places = select_topk(all_scores.view(-1, keys), structure.selected)
-        scores, places = scores.view(*shape, -1), places.view(*shape, -1)
+        scores, places = scores.view(*shape, -1) * scale, places.view(*shape, -1)
         if listed is not None:
             # What positions keep is listed below.
             scores = scores.masked_fill(by_position(places), -math.inf)
@@ -303,7 +310,7 @@ def _scores_at(
     """Scores of the keys at `places` ``(B, H, Q, n)``, −inf where they are not inside or not valid."""
     batch, heads, queries, dim = query.shape
     if all_scores is not None:
-        return all_scores.gather(-1, places).masked_fill(~inside, -math.inf)
+        return (all_scores.gather(-1, places) * scale).masked_fill(~inside, -math.inf)
     groups, keys = key.shape[1:3]
     table_of_head = torch.arange(batch * heads, device=key.device) // (heads // groups)
     entries = (places + (table_of_head * keys).view(batch, heads, 1, 1)).view(-1, places.shape[-1])

@@ -20,7 +20,7 @@ from .mask_registry import any_pattern, fixed_parts
 from .mask_structure import Structure
 
 # Queries in a tile: smaller ones waste fewer products on keys out of reach, larger ones make better products.
-SMALLEST_TILE = 32
+SMALLEST_TILE = 24
 
 
 class Tiling(NamedTuple):
@@ -70,23 +70,35 @@ def tiling(structure: Structure, queries: int, keys: int, start: int, shifted: b
     return Tiling(tile, -(-queries // tile), structure.window, start, keys)
 
 
+def _padded(rows: torch.Tensor, front: int, back: int) -> torch.Tensor:
+    """``(…, K, T)`` with so many rows of zeros in front and behind; negative: with rows taken away."""
+    rows = rows[..., max(0, -front) : rows.shape[-2] - max(0, -back), :]
+    zeros = [rows.new_zeros(*rows.shape[:-2], max(0, count), rows.shape[-1]) for count in (front, back)]
+    # Unlike F.pad, which fills all of its result before it copies.
+    return torch.cat([zeros[0], rows, zeros[1]], dim=-2) if front > 0 or back > 0 else rows
+
+
 def _stretches(rows: torch.Tensor, cut: Tiling) -> torch.Tensor:
     """``(…, K, T)`` → ``(…, n, w, T)``."""
-    padded = F.pad(rows, (0, 0, *cut.padding))
-    return padded.unfold(-2, cut.stretch, cut.tile).transpose(-1, -2)
+    return _padded(rows, *cut.padding).unfold(-2, cut.stretch, cut.tile).transpose(-1, -2)
 
 
 def _sum_stretches(pieces: torch.Tensor, cut: Tiling) -> torch.Tensor:
     """The transpose of :func:`_stretches`: ``(…, n, w, T)`` → ``(…, K, T)``, in a fixed order of summation."""
     *lead, tiles, stretch, dim = pieces.shape
     parts = -(-stretch // cut.tile)
-    total = pieces.new_zeros(*lead, tiles + parts - 1, cut.tile, dim)
-    for part in range(parts):
-        piece = pieces[..., part * cut.tile : (part + 1) * cut.tile, :]
-        total[..., part : part + tiles, : piece.shape[-2], :] += piece
+    if parts == 1:
+        total = pieces
+    else:
+        total = pieces.new_empty(*lead, tiles + parts - 1, cut.tile, dim)
+        total[..., :tiles, :, :] = pieces[..., : cut.tile, :]
+        total[..., tiles:, :, :] = 0
+        for part in range(1, parts):
+            piece = pieces[..., part * cut.tile : (part + 1) * cut.tile, :]
+            total[..., part : part + tiles, : piece.shape[-2], :] += piece
     front, back = cut.padding
     length = cut.tile * tiles + 2 * cut.reach
-    return F.pad(total.flatten(-3, -2)[..., :length, :], (0, 0, -front, -back))
+    return _padded(total.flatten(-3, -2)[..., :length, :], -front, -back)
 
 
 class _AttendInTiles(torch.autograd.Function):
@@ -136,16 +148,19 @@ class _AttendInTiles(torch.autograd.Function):
             grad_weights = grad_weights * dropout_mask
         grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(ctx.scale)
         grad_query = _weighted_values(grad_scores, key, columns, cut)
-        grad_key, grad_value = torch.zeros_like(key), torch.zeros_like(value)
-        for grad, shares, rows in ((grad_key, grad_scores, query), (grad_value, dropped, grad_output)):
-            if cut is not None:
-                grad += _sum_stretches(torch.matmul(shares[..., :width].transpose(-1, -2), rows), cut)
+        grads = []
+        for table, shares, rows in ((key, grad_scores, query), (value, dropped, grad_output)):
+            if cut is None:
+                grad = torch.zeros_like(table)
+            else:
+                grad = _sum_stretches(torch.matmul(shares[..., :width].transpose(-1, -2), rows), cut)
             if columns.numel():
                 flat = shares[..., width:].flatten(2, 3).transpose(-1, -2)
                 per_column = torch.matmul(flat, rows.flatten(2, 3))
                 # Columns are distinct but for those that do not exist, whose weights are 0.
-                grad.scatter_add_(2, columns[:, None, :, None].expand_as(per_column), per_column)
-        return grad_query, grad_key, grad_value, None, None, None, None, None
+                grad = grad.scatter_add(2, columns[:, None, :, None].expand_as(per_column), per_column)
+            grads.append(grad)
+        return grad_query, *grads, None, None, None, None, None
 
 
 def _rows_at(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
@@ -201,7 +216,7 @@ def attend_in_tiles(
     origin = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=query.device) if shift is None else shift
     columns = structure.column_positions(keys)
     places, keep = _pairs(mask, cut, columns, valid, (groups, repeats, queries, keys), first_query, origin)
-    padded = F.pad(query, (0, 0, 0, tile * tiles - queries))
+    padded = _padded(query, 0, tile * tiles - queries)
     # (B, G, R, n, c, T) → (B, G, n, R·c, T)
     cut_query = padded.reshape(batch, groups, repeats, tiles, tile, -1).transpose(2, 3).flatten(3, 4)
     output = _AttendInTiles.apply(cut_query, key, value, keep, places.expand(batch, -1), cut, scale, dropout)

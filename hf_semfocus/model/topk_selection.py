@@ -4,24 +4,26 @@ import math
 
 import torch
 
-# Rows as long as this are searched by groups first: measured on a CPU with one and two threads, see `group_size`.
-SHORTEST_GROUPED = 512
+# `torch.topk` keeps a heap where rows have at least this many numbers for each one asked for, and partitions the row
+# otherwise, which costs about three times as much a number (CPU; seen in its source and in measurements).
+HEAP_FROM = 64
+LARGEST_GROUP = 16
 
 
 def group_size(keys: int, k: int) -> int:
     """How many numbers make a group in :func:`select_topk`; 1: no groups.
 
-    Groups of g cost about ``keys / g + k · g`` numbers in ``torch.topk`` instead of ``keys``, and one pass that reads
-    all of them. Powers of two, by measurement up to 16.
+    Groups of g leave ``keys / g + k · g`` numbers to ``torch.topk``, for one pass that reads all. Where it can keep a
+    heap, g is the largest for which it still can; where it cannot, the one with the fewest numbers left.
 
     Example:
-        >>> group_size(8192, 5), group_size(2048, 32), group_size(600, 5), group_size(40, 5)
+        >>> group_size(8192, 6), group_size(2048, 33), group_size(600, 6), group_size(40, 6)
         (16, 8, 1, 1)
     """
-    if keys < SHORTEST_GROUPED or (k <= 8 and keys < 128 * (k + 1)):
-        return 1
-    size = 2 ** round(math.log2(math.sqrt(keys / (k + 1))))
-    return max(1, min(16, size)) if keys // max(size, 1) > k + 1 else 1
+    if keys >= HEAP_FROM * k:
+        return min(LARGEST_GROUP, 2 ** int(math.log2(keys / (HEAP_FROM * k))))
+    size = 2 ** round(math.log2(math.sqrt(keys / k)))
+    return min(LARGEST_GROUP, size) if size >= 4 else 1
 
 
 def select_topk(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,7 +66,7 @@ def _candidates(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tenso
     The k largest numbers lie in at most k groups, and no other group has a larger maximum than these.
     """
     rows, keys = scores.shape
-    size = group_size(keys, k - 1)
+    size = group_size(keys, k)
     if size == 1:
         return scores.topk(k, dim=-1)
     groups = keys // size
