@@ -1,4 +1,4 @@
-"""The command `semfocus`: tasks, masks, generate, train, compare, report, bench. Bad input ends with one line and exit code 2."""
+"""The command `semfocus`: tasks, masks, generate, train, compare, report, card, bench. Bad input ends with one line and exit code 2."""
 
 import argparse
 import os
@@ -139,6 +139,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("directory", help="a run directory of `semfocus compare`")
 
+    card = command(
+        "card",
+        _card,
+        "make the model card of a checkpoint, and publish both on the Hub",
+        "semfocus card runs/one --repo user/name --push",
+    )
+    card.add_argument("folder", help="a run's folder, its checkpoint, or a run directory of `semfocus compare`")
+    card.add_argument(
+        "--output", metavar="DIR", help="put <name>.md and <name>.png there (default: README.md in the checkpoint)"
+    )
+    card.add_argument("--repo", metavar="USER/NAME", help="what the checkpoint is called on the Hub")
+    card.add_argument("--dataset", metavar="USER/NAME", help="its data set on the Hub (default: the task's name)")
+    card.add_argument(
+        "--push", action="store_true", help="publish model, code, tokenizer and card in --repo, in one commit"
+    )
+    card.add_argument("--private", action="store_true", help="with --push: in a private repository")
+    card.add_argument("--revision", metavar="BRANCH", help="with --push: to this branch (default: main)")
+
     bench = command("bench", _bench, "measure speed", "semfocus bench data parity_check listops")
     bench.add_argument("what", choices=["data"], help="data: rows a second of each task's generator")
     bench.add_argument("tasks", nargs="*", help="these tasks (default: all)")
@@ -263,6 +281,9 @@ def _train(options: argparse.Namespace) -> int:
     with EpochBar(f"{spec.task} {spec.mask}", spec.training.epochs, console) as bar:
         result = run_unit(spec, options.output, on_epoch=bar.update)
     if _main_process():
+        from .card_commands import fresh_card
+
+        fresh_card(Path(options.output))
         tau = spec.training.tau
         when = f"training accuracy {tau:g} after {result['epochs_to_tau']} epochs"
         if result["epochs_to_tau"] is None:
@@ -294,6 +315,7 @@ def _compare(options: argparse.Namespace) -> int:
     if note is not None:
         experiment = replace(experiment, name=f"{base.name} (changed)", note=note)
     _quiet_libraries()
+    from .card_commands import comparison_cards
     from .report.html import write_report
     from .report.tables import terminal_table
     from .terminal import ComparisonBars
@@ -306,6 +328,7 @@ def _compare(options: argparse.Namespace) -> int:
     if not _main_process():
         return 0
     summary = write_summary(Path(options.output))
+    comparison_cards(Path(options.output), console, changed_only=True)
     console.print(terminal_table(summary))
     console.print(f"report: {write_report(Path(options.output))}", soft_wrap=True, highlight=False)
     return 1 if any(result["status"] == "failed" for result in results) else 0
@@ -321,6 +344,12 @@ def _report(options: argparse.Namespace) -> int:
     console.print(terminal_table(summary))
     console.print(f"report: {write_report(Path(options.directory))}", soft_wrap=True, highlight=False)
     return 0
+
+
+def _card(options: argparse.Namespace) -> int:
+    from .card_commands import run_card
+
+    return run_card(options, _console())
 
 
 def _main_process() -> bool:

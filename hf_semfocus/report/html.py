@@ -1,26 +1,22 @@
 """`report.html`: one self-contained page (styles inside, pictures as data URIs, no links out), and the pictures as files."""
 
 import base64
-import io
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import matplotlib
 from matplotlib.figure import Figure
 
 from . import pictures
+from .files import drawn, write_whole
 from .findings import findings, headline
 from .palette import DARK, LIGHT, Theme, mask_styles
 from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
 
 FORMAT = 1
-PNG_DPI = 150
 
 
 @dataclass(frozen=True)
@@ -50,11 +46,11 @@ def write_report(run_dir: Path | str) -> Path:
         figure = draw(summary, LIGHT)
         path = run_dir / "figures" / f"{name}.png"
         if figure is not None:
-            _write_whole(path, _drawn(figure, "png"))
+            write_whole(path, drawn(figure, "png"))
         else:  # a picture of an earlier state would contradict the page
             path.unlink(missing_ok=True)
     page = run_dir / "report.html"
-    _write_whole(page, render(summary).encode("utf-8"))
+    write_whole(page, render(summary).encode("utf-8"))
     return page
 
 
@@ -192,30 +188,5 @@ def _read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def _drawn(figure: Figure, kind: str) -> bytes:
-    """The figure as a file's bytes: the same bytes for the same summary (no date, no random ids)."""
-    buffer = io.BytesIO()
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with matplotlib.rc_context({"svg.hashsalt": "hf-semfocus"}):
-        figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=metadata, facecolor=figure.get_facecolor())
-    return buffer.getvalue()
-
-
 def _data_uri(figure: Figure) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(_drawn(figure, "svg")).decode("ascii")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """A temporary file beside `path`, renamed into place: a reader never meets half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)  # mkstemp makes files for their owner alone
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    return "data:image/svg+xml;base64," + base64.b64encode(drawn(figure, "svg")).decode("ascii")
