@@ -15,6 +15,7 @@ from .attention_reference import (
     check_attention_shapes,
     compute_dtype,
     repeat_heads,
+    score_scale,
     without_autocast,
 )
 from .mask_base import MaskStrategy
@@ -77,7 +78,7 @@ def masked_attention(
     The other arguments, shapes and errors are those of :func:`reference_attention`.
     """
     check_attention_shapes(query, key, value)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scale = score_scale(query, scale)
     heads = query.shape[1]
     with without_autocast(query):
         precise = compute_dtype(query.dtype)

@@ -3,6 +3,8 @@
 Shapes: B batch, H query heads, G key and value heads (G divides H), Q queries, K keys, T head dim.
 """
 
+import math
+
 import torch
 
 from .mask_base import MaskStrategy
@@ -36,6 +38,15 @@ def check_attention_shapes(query: torch.Tensor, key: torch.Tensor, value: torch.
         raise ValueError(
             f"query, key and value must share one floating point dtype, got {query.dtype}, {key.dtype}, {value.dtype}"
         )
+
+
+def score_scale(query: torch.Tensor, scale: float | None) -> float:
+    """The factor on the scores: `scale`, or ``1 / sqrt(T)`` where it is None; ``ValueError`` unless it is finite."""
+    if scale is None:
+        return query.shape[-1] ** -0.5
+    if not math.isfinite(scale):
+        raise ValueError(f"scale must be a finite number or None, got {scale!r}")
+    return scale
 
 
 def repeat_heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
@@ -92,7 +103,7 @@ def reference_attention(
     """
     check_attention_shapes(query, key, value)
     mask = parse_mask(mask_spec)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scale = score_scale(query, scale)
     with without_autocast(query):
         precise = compute_dtype(query.dtype)
         q_BHQT = query.to(precise)

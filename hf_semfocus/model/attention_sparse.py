@@ -25,11 +25,14 @@ from .attention_reference import (
     compute_dtype,
     reference_attention,
     repeat_heads,
+    score_scale,
     without_autocast,
 )
 from .attention_tiles import attend_in_tiles
 from .mask_base import MaskStrategy, check_valid, first_valid_key
 from .mask_registry import parse_mask
+
+PATHS = ("dense", "masked", "chunked", "tiles", "lists")
 
 # Where the paths cross, measured with `semfocus bench attention` on two threads.
 # Scores of one call above which `masked` gives way to a path that does not keep them.
@@ -96,7 +99,8 @@ def sparse_attention(
 
     Selection and softmax are accumulated in fp32 (fp64 for fp64 inputs), also under autocast. Which of two keys is
     selected whose scores differ by less than rounding may differ between paths; exact ties go to the lowest index in all
-    of them. A score of −inf is a key that is not valid. A NaN or +inf score makes its own row NaN and no other.
+    of them. A NaN or +inf score makes its own row NaN and no other. A score of −inf has weight 0; a row whose kept
+    scores are all −inf is NaN or 0, depending on the path.
     Gradients of gradients are only available from the reference.
 
     Args:
@@ -126,7 +130,7 @@ def sparse_attention(
     """
     check_attention_shapes(query, key, value)
     mask = parse_mask(mask_spec)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scale = score_scale(query, scale)
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
     if valid is not None:
@@ -135,6 +139,8 @@ def sparse_attention(
     known = not given or _are_default(query_positions, key_positions, valid, queries, keys)
     if path is None:
         path = choose_path(mask, batch, heads, queries, keys, known)
+    elif path not in PATHS:
+        raise ValueError(f"unknown path {path!r}; allowed: {', '.join(PATHS)}")
     elif path in ("tiles", "lists"):
         _check_forced(path, mask, keys, known)
     if path == "dense":

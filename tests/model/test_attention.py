@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_semfocus import MaskStrategy, parse_mask
-from hf_semfocus.attention import reference_attention
+from hf_semfocus.attention import reference_attention, sparse_attention
 from hf_semfocus.model.attention_interface import (
     eager_attention_forward,
     expand_attention_mask,
@@ -40,8 +40,18 @@ def masked(query, key, value, spec, *args, **kwargs):
     return masked_attention(query, key, value, parse_mask(spec), *args, **kwargs)[0]
 
 
-PATHS = {"reference": reference_attention, "masked": masked}
-both_paths = pytest.mark.parametrize("attend", PATHS.values(), ids=PATHS)
+def sparse(query, key, value, spec, *args, **kwargs):
+    """The path that long inputs take."""
+    return sparse_attention(query, key, value, spec, *args, path=long_path(spec, key.shape[2]), **kwargs)
+
+
+def long_path(spec, keys):
+    known = parse_mask(spec).structure(keys)
+    return "dense" if known.rows >= keys else "lists" if known.selected or known.random else "tiles"
+
+
+PATHS = {"reference": reference_attention, "masked": masked, "sparse": sparse}
+all_paths = pytest.mark.parametrize("attend", PATHS.values(), ids=PATHS)
 
 
 # against the definitions
@@ -53,7 +63,7 @@ both_paths = pytest.mark.parametrize("attend", PATHS.values(), ids=PATHS)
     kind=st.sampled_from(KINDS), seed=st.integers(0, 2**31),
 )  # fmt: skip
 @pytest.mark.parametrize("spec", SPECS)
-def test_both_paths_equal_the_definition(spec, heads, queries, keys, kind, seed):
+def test_all_paths_equal_the_definition(spec, heads, queries, keys, kind, seed):
     query, key, value = qkv(2, heads[0], queries, keys, 3, groups=heads[1], seed=seed)
     valid = draw_valid(kind, 2, queries, keys, torch.Generator().manual_seed(seed))
     full = valid.expand(2, heads[0], queries, keys)
@@ -69,14 +79,15 @@ def test_both_paths_equal_the_definition(spec, heads, queries, keys, kind, seed)
                 assert torch.allclose(weights[b, h, i], torch.tensor(row, dtype=torch.float64), atol=1e-12)
                 assert torch.allclose(output[b, h, i], torch.tensor(out, dtype=torch.float64), atol=1e-12)
     assert torch.equal(weights == 0, ~parse_mask(spec)(scores_of(query, key, 0.7), valid))
-    assert torch.allclose(masked(query, key, value, spec, valid, scale=0.7), output, atol=1e-12)
+    for attend in (masked, sparse):
+        assert torch.allclose(attend(query, key, value, spec, valid, scale=0.7), output, atol=1e-12)
 
 
 def scores_of(query, key, scale):
     return query @ key.repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2) * scale
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize("keys", [1, 4, 7])
 def test_topk_with_enough_keys_and_full_equal_dense_attention(attend, keys):
     query, key, value = qkv(queries=4, keys=keys)
@@ -85,7 +96,7 @@ def test_topk_with_enough_keys_and_full_equal_dense_attention(attend, keys):
         assert torch.allclose(attend(query, key, value, spec), dense, atol=1e-12)
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize("spec", ["topk:2", "topk:3+sink:1", "full"])
 def test_grouped_query_attention_equals_repeated_heads(attend, spec):
     query, key, value = qkv(heads=6, groups=2)
@@ -93,7 +104,7 @@ def test_grouped_query_attention_equals_repeated_heads(attend, spec):
     assert torch.allclose(attend(query, key, value, spec), attend(query, *repeated, spec), atol=1e-12)
 
 
-@both_paths
+@all_paths
 def test_causal_validity_equals_each_prefix_alone(attend):
     query, key, value = qkv(queries=6, keys=6)
     causal = torch.ones(6, 6, dtype=torch.bool).tril()[None, None]
@@ -110,16 +121,16 @@ def test_causal_validity_equals_each_prefix_alone(attend):
 @settings(max_examples=6, deadline=None)
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**31), groups=st.sampled_from([1, 2]))
 @pytest.mark.parametrize("spec", SPECS)
-def test_gradients_of_both_paths_agree(spec, kind, seed, groups):
+def test_gradients_of_all_paths_agree(spec, kind, seed, groups):
     tensors = [tensor.requires_grad_() for tensor in qkv(2, 2, 4, 6, groups=groups, seed=seed)]
     valid = draw_valid(kind, 2, 4, 6, torch.Generator().manual_seed(seed))
     grads = []
     for attend in PATHS.values():
         output = attend(*tensors, spec, valid)
         grads.append(torch.autograd.grad(output.sin().sum(), tensors))
-    for one, other in zip(*grads, strict=True):
-        assert one.isfinite().all()
-        assert torch.allclose(one, other, atol=1e-12)
+    for reference, *others in zip(*grads, strict=True):
+        assert reference.isfinite().all()
+        assert all(torch.allclose(reference, other, atol=1e-12) for other in others)
 
 
 def separated(seed):
@@ -132,7 +143,7 @@ def separated(seed):
     raise AssertionError("no separated inputs")
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_gradients_equal_finite_differences(attend, spec, dropout):
@@ -145,7 +156,7 @@ def test_gradients_equal_finite_differences(attend, spec, dropout):
     assert torch.autograd.gradcheck(function, separated(0), atol=1e-7)
 
 
-@both_paths
+@all_paths
 def test_a_query_with_no_key_gives_zero_and_finite_zero_gradients(attend):
     tensors = [tensor.requires_grad_() for tensor in qkv()]
     valid = torch.ones(2, 1, 5, 5, dtype=torch.bool)
@@ -183,7 +194,7 @@ def test_second_derivatives_exist_in_the_reference_and_are_refused_by_the_traini
 # precision
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
 @pytest.mark.parametrize("spec", ["full", "topk:2", "banded:3", "random:2"])
 def test_extreme_scores_stay_finite(attend, dtype, spec):
@@ -200,7 +211,7 @@ def test_extreme_scores_stay_finite(attend, dtype, spec):
         assert all(grad.isfinite().all() for grad in torch.autograd.grad(output.sum(), tensors))
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
 def test_selection_sees_scores_that_were_not_rounded(attend, dtype):
     # In bf16 and fp16 the scores 1000 and 1000.1 round to one number, and a rounded tie would go to key 0.
@@ -213,7 +224,7 @@ def test_selection_sees_scores_that_were_not_rounded(attend, dtype):
         assert attend(*precise, "topk:1", scale=1.0)[0, 0, 0].tolist() == [0.0, 1.0]
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize("dtype", [*LOW_PRECISION, torch.float32])
 @pytest.mark.parametrize("spec", SPECS)
 def test_low_precision_is_fp64_up_to_its_own_rounding(attend, dtype, spec):
@@ -223,7 +234,7 @@ def test_low_precision_is_fp64_up_to_its_own_rounding(attend, dtype, spec):
     assert torch.allclose(attend(*low, spec).double(), exact, atol=tolerance, rtol=tolerance)
 
 
-@both_paths
+@all_paths
 def test_nan_and_infinity_stay_in_their_own_row(attend):
     for bad in (float("nan"), float("inf")):
         query, key, value = qkv(1, 1, 4, 4)
@@ -235,7 +246,7 @@ def test_nan_and_infinity_stay_in_their_own_row(attend):
         assert attend(query, key, value, "topk:2")[0, 0, 2].isnan().all()
 
 
-@both_paths
+@all_paths
 def test_the_same_inputs_give_bitwise_the_same_results_in_deterministic_mode(attend):
     tensors = [tensor.requires_grad_() for tensor in qkv(dtype=torch.float32)]
     torch.use_deterministic_algorithms(True)
@@ -265,7 +276,7 @@ def test_weights_come_beside_the_output_and_do_not_change_it(spec):
     assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-6)
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize("spec", ["full", "topk:3", "banded:3"])
 def test_dropout_keeps_the_mean_and_drops_its_share(attend, spec):
     query, key, _ = qkv(64, 4, 6, 6, dtype=torch.float32)
@@ -303,7 +314,7 @@ def test_a_mask_known_beforehand_is_used():
 # errors
 
 
-@both_paths
+@all_paths
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
@@ -319,7 +330,7 @@ def test_shapes_that_do_not_fit_are_named(attend, shapes, words):
         attend(*[torch.zeros(shape) for shape in shapes], "full")
 
 
-@both_paths
+@all_paths
 def test_dtypes_may_not_be_mixed(attend):
     query, key, value = qkv(dtype=torch.float32)
     with pytest.raises(ValueError, match=r"float32.*bfloat16"):
