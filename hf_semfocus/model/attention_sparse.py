@@ -38,10 +38,10 @@ PATHS = ("dense", "masked", "chunked", "tiles", "lists")
 # Scores of one call above which `masked` gives way to a path that does not keep them.
 MOST_SCORES_KEPT = 2**24
 # Keys from which on tiles and lists are faster than `masked`.
-SHORTEST_FOR_TILES = 64
+SHORTEST_FOR_TILES = 128
 SHORTEST_FOR_LISTS = 128
 # Entries of a list, as a share of the keys, above which lists cost more than the dense products they avoid.
-LARGEST_SHARE_LISTED = 1 / 8
+LARGEST_SHARE_LISTED = 1 / 4
 # Keys that a tile looks at, as a share of the keys, above which tiles are not worth it.
 LARGEST_SHARE_IN_TILES = 1 / 2
 
