@@ -71,8 +71,9 @@ def push(checkpoint: Path, repo: str, *, private: bool = False, revision: str | 
             parent_commit=before,
             ignore_patterns=list(IGNORED),
         )
-    except HTTPError as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+    except (HTTPError, RuntimeError) as error:  # RuntimeError: what a failed upload of one large file is wrapped in
+        reasons = (error, error.__cause__) if isinstance(error, RuntimeError) else (error,)
+        said = " ".join(" ".join(str(reason).split()) or type(reason).__name__ for reason in reasons)
         raise OSError(
             f"{checkpoint} was not pushed to {repo}: {said}; nothing is half-published, the same command again completes it"
         ) from error

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,10 @@ class Hub:
         assert response.status == 200, content
         return json.loads(content)
 
-    def state(self, repo: str) -> tuple[str, list[dict[str, Any]]]:
-        """The commit of a data set's main branch and every file's path, size and content ids."""
-        sha = self.ask_json("GET", f"/api/datasets/{repo}")["sha"]
-        return sha, self.ask_json("GET", f"/api/datasets/{repo}/tree/{sha}?recursive=true")
+    def state(self, repo: str, kind: str = "datasets", revision: str = "main") -> tuple[str, list[dict[str, Any]]]:
+        """The commit of a branch and every file's path, size and content ids."""
+        sha = self.ask_json("GET", f"/api/{kind}/{repo}/revision/{revision}")["sha"]
+        return sha, self.ask_json("GET", f"/api/{kind}/{repo}/tree/{sha}?recursive=true")
 
     def content(self, repo: str, path: str) -> bytes:
         """A file of a data set's main branch."""
@@ -114,6 +115,21 @@ class Hub:
     def fail(self, point: str, *, after: int = 0, status: int | None) -> None:
         """Order one failure at a point of the server (batch, put, verify, commit, publish); without a status it dies there."""
         self.ask_json("POST", "/faults", {"point": point, "after": after, "status": status})
+
+    def pause(self, point: str) -> None:
+        """Order that the next request that comes to a point (put, after its first chunk; commit) waits there."""
+        self.ask_json("POST", f"/pauses/{point}")
+
+    def wait_for_pause(self, point: str) -> None:
+        """Return once a request waits at the point."""
+        deadline = time.monotonic() + 30
+        while not self.ask_json("GET", f"/pauses/{point}"):
+            assert time.monotonic() < deadline, f"nobody came to {point}"
+            time.sleep(0.02)
+
+    def go_on(self, point: str) -> None:
+        """Let the request that waits at the point go on."""
+        self.ask_json("DELETE", f"/pauses/{point}")
 
     def client(self, home: Path, *, package: bool) -> "Client":
         """A fresh Python process for which this server is the Hub.

@@ -4,23 +4,24 @@ Run as ``python -m tests.hub.server ROOT PORT`` (port 0: any free one). It print
 ROOT, and ends when its standard input is closed. Paths and fields are those that huggingface_hub 2.4 sends and reads.
 """
 
+import asyncio
 import base64
 import json
 import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 import uvicorn
-import yaml
 from fastapi import Body, FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse
 
+from .cards import card_problem
 from .storage import Commit, File, RefusalError, Store, check_path, git_oid, lfs_pointer
 
 LFS_SUFFIXES = (".parquet", ".arrow", ".safetensors", ".bin", ".pt")
@@ -36,10 +37,15 @@ class Kinds(StrEnum):
 
 
 class Faults:
-    """Failures that a test orders: once, at a named point, after some successes; an HTTP status or the process's sudden end."""
+    """Failures that a test orders: once, at a named point, after some successes; an HTTP status or the process's sudden end.
+
+    Or a pause: the next request that comes to the point waits there until the test lets it go on.
+    """
 
     def __init__(self) -> None:
         self._orders: dict[str, tuple[int, int | None]] = {}
+        self._pauses: dict[str, asyncio.Event] = {}
+        self._paused: dict[str, asyncio.Event] = {}
 
     def order(self, point: str, after: int, status: int | None) -> None:
         """Fail at `point` once it was passed `after` times, with `status`, or by ending the process (None)."""
@@ -56,6 +62,24 @@ class Faults:
             os._exit(1)
         else:
             raise RefusalError(status, f"ordered failure at {point}")
+
+    def order_pause(self, point: str) -> None:
+        """Let the next request wait at `point`."""
+        self._pauses[point] = asyncio.Event()
+
+    async def pause(self, point: str) -> None:
+        """Called where a pause may be ordered."""
+        if point in self._pauses:
+            event = self._paused[point] = self._pauses.pop(point)
+            await event.wait()
+
+    def is_paused(self, point: str) -> bool:
+        """Whether a request waits at `point`."""
+        return point in self._paused
+
+    def go_on(self, point: str) -> None:
+        """Let the request that waits at `point` go on."""
+        self._paused.pop(point).set()
 
 
 def is_lfs(path: str, size: int, sample: bytes) -> bool:
@@ -115,20 +139,6 @@ def listing(commit: Commit, folder: str, recursive: bool) -> list[dict[str, Any]
     ]
 
 
-def card_problem(text: str) -> str | None:
-    """What is wrong with the YAML head of a card, if anything."""
-    if not text.startswith("---\n"):
-        return None
-    head, end, _ = text.removeprefix("---\n").partition("\n---")
-    if not end:
-        return "the YAML head has no end"
-    try:
-        data = yaml.safe_load(head)
-    except yaml.YAMLError as error:
-        return str(error)
-    return None if data is None or isinstance(data, dict) else "the YAML head is not a mapping"
-
-
 def make_app(store: Store) -> FastAPI:
     """The Hub's routes over a store."""
     app = FastAPI(openapi_url=None)
@@ -148,6 +158,18 @@ def make_app(store: Store) -> FastAPI:
     def order_fault(order: Json) -> None:
         faults.order(order["point"], order["after"], order["status"])
 
+    @app.post("/pauses/{point}")
+    async def order_pause(point: str) -> None:
+        faults.order_pause(point)
+
+    @app.get("/pauses/{point}")
+    async def is_paused(point: str) -> bool:
+        return faults.is_paused(point)
+
+    @app.delete("/pauses/{point}")
+    async def go_on(point: str) -> None:
+        faults.go_on(point)
+
     return app
 
 
@@ -162,13 +184,13 @@ def add_repository_routes(app: FastAPI, store: Store, faults: Faults) -> None:
         prefix = "" if kinds is Kinds.models else f"{kinds.value}/"
         # A client for which an existing repository is fine reads the same fields from the refusal.
         answer = {"url": f"{request.base_url}{prefix}{repo}", "id": repo, "name": repo}
-        if store.create(kinds.value, repo):
+        if store.create(kinds.value, repo, private=order.get("visibility") == "private"):
             return JSONResponse(answer)
         return JSONResponse(answer | {"error": "You already created this repo"}, 409)
 
     @app.post("/api/validate-yaml")
     def validate_yaml(card: Json) -> JSONResponse:
-        problem = card_problem(card["content"])
+        problem = card_problem(card["content"], card.get("repoType", "model"))
         errors = [{"message": problem}] if problem else []
         return JSONResponse({"errors": errors, "warnings": []}, 400 if errors else 200)
 
@@ -181,7 +203,7 @@ def add_repository_routes(app: FastAPI, store: Store, faults: Faults) -> None:
             "author": owner,
             "sha": commit.id,
             "lastModified": commit.date,
-            "private": False,
+            "private": store.is_private(kinds.value, f"{owner}/{name}"),
             "gated": False,
             "disabled": False,
             "tags": [],
@@ -219,12 +241,27 @@ def add_repository_routes(app: FastAPI, store: Store, faults: Faults) -> None:
                 answers[-1]["oid"] = files[path].upload_oid
         return {"files": answers}
 
+    @app.post(base + "/branch/{branch}")
+    def make_branch(kinds: Kinds, owner: str, name: str, branch: str, order: Json) -> None:
+        store.add_reference(kinds.value, f"{owner}/{name}", "refs", branch, order.get("startingPoint", "main"))
+
+    @app.post(base + "/tag/{revision}")
+    def make_tag(kinds: Kinds, owner: str, name: str, revision: str, order: Json) -> None:
+        store.add_reference(kinds.value, f"{owner}/{name}", "tags", order["tag"], revision)
+
     @app.post(base + "/commit/{revision}")
     async def commit(kinds: Kinds, owner: str, name: str, revision: str, request: Request) -> dict[str, Any]:
         lines = [json.loads(line) for line in (await request.body()).splitlines() if line]
         if not lines or lines[0].get("key") != "header":
             raise RefusalError(400, "a commit begins with its header")
+        for operation in lines[1:]:
+            if operation["key"] == "file" and operation["value"]["path"] == "README.md":
+                text = base64.b64decode(operation["value"]["content"]).decode()
+                problem = card_problem(text, kinds.value.removesuffix("s"))
+                if problem is not None:
+                    raise RefusalError(400, f"Invalid metadata in README.md: {problem}")
         faults.reach("commit")
+        await faults.pause("commit")
         made = store.commit(
             kinds.value,
             f"{owner}/{name}",
@@ -262,7 +299,13 @@ def add_lfs_routes(app: FastAPI, store: Store, faults: Faults) -> None:
     @app.put("/lfs/objects/{oid}")
     async def put(oid: str, request: Request) -> None:
         faults.reach("put")
-        await store.receive(oid, request.stream())
+
+        async def chunks() -> AsyncIterator[bytes]:
+            async for chunk in request.stream():
+                yield chunk
+                await faults.pause("put")
+
+        await store.receive(oid, chunks())
 
     @app.post("/lfs/verify")
     def verify(order: Json) -> None:
@@ -296,6 +339,8 @@ def add_download_routes(app: FastAPI, store: Store) -> None:
 def main(root: str, port: str) -> None:
     """Serve until standard input is closed, so that no server outlives the test run that started it."""
     listener = socket.create_server(("127.0.0.1", int(port)))
+    # asyncio sets this only where the socket names its protocol. Without it every file's body waits 40 ms for the client's ACK.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = uvicorn.Server(uvicorn.Config(make_app(Store(Path(root))), log_level="warning"))
 
     def stop_at_end_of_input() -> None:

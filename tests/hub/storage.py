@@ -1,4 +1,4 @@
-"""Repositories on disk: blobs by content, commits as immutable JSON files, branches as one small file each.
+"""Repositories on disk: blobs by content, commits as immutable JSON files, branches and tags as one small file each.
 
 A commit becomes visible by one rename of its branch's file, after everything that it names is on disk. A server killed at any
 moment leaves the repository as it was, or as the commit makes it.
@@ -89,12 +89,15 @@ class Store:
         for folder in (self.blobs, self.incoming, root / "repos"):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def create(self, kind: str, repo: str) -> bool:
+    def create(self, kind: str, repo: str, *, private: bool = False) -> bool:
         """Make a repository with an empty first commit on `main`; False if it exists."""
         target = self._folder(kind, repo)
         folder = Path(tempfile.mkdtemp(dir=self.incoming))
         (folder / "commits").mkdir()
         (folder / "refs").mkdir()
+        (folder / "tags").mkdir()
+        if private:
+            (folder / "private").touch()
         first = self._write_commit(folder, None, "initial commit", {})
         self._write(folder / "refs" / "main", first.id.encode())
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -105,12 +108,26 @@ class Store:
             folder.rename(target)
         return True
 
+    def is_private(self, kind: str, repo: str) -> bool:
+        """Whether the repository was made for its owner alone."""
+        return (self._existing(kind, repo) / "private").exists()
+
+    def add_reference(self, kind: str, repo: str, group: str, name: str, revision: str) -> None:
+        """Name a commit: a branch ("refs") or a tag ("tags"); 409 if there is one of that name."""
+        folder, commit = self._existing(kind, repo), self.commit_at(kind, repo, revision)
+        if not _NAME.fullmatch(name):
+            raise RefusalError(400, f"not a name: {name!r}")
+        with self._lock:
+            if (folder / "refs" / name).exists() or (folder / "tags" / name).exists():
+                raise RefusalError(409, f"Reference already exists: {name}")
+            self._write(folder / group / name, commit.id.encode())
+
     def commit_at(self, kind: str, repo: str, revision: str) -> Commit:
-        """The commit that a branch or a commit id names."""
+        """The commit that a branch, a tag or a commit id names."""
         folder = self._existing(kind, repo)
-        reference = folder / "refs" / revision
-        if _NAME.fullmatch(revision) and reference.is_file():
-            revision = reference.read_text()
+        for reference in (folder / "refs" / revision, folder / "tags" / revision):
+            if _NAME.fullmatch(revision) and reference.is_file():
+                revision = reference.read_text()
         path = folder / "commits" / f"{revision}.json"
         if not _COMMIT.fullmatch(revision) or not path.is_file():
             raise RefusalError(404, f"Invalid rev id: {revision}", "RevisionNotFound")

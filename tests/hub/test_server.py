@@ -97,3 +97,36 @@ def test_a_commit_on_a_stale_parent_is_refused(hub):
     assert commit(hub, repo, {"key": "deletedFile", "value": {"path": "b.txt"}}) == 404
     assert commit(hub, repo, {"key": "deletedFile", "value": {"path": "a.txt"}}, parent=now[0]) == 200
     assert hub.state(repo)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("head", "refusal"),
+    [
+        ("license: null", '"license" must be a string'),
+        ("license: none-that-exists", '"license" must be one of'),
+        ("datasets: [/tmp/rows]", "use a dataset id"),
+        ("tags: [1]", '"tags" must be an array of strings'),
+        ("model-index: [{name: x, results: [{task: {type: a}, metrics: [{type: b, value: 1}]}]}]", "dataset"),
+        ("model-index: [{name: x, results: [{task: {type: a}, dataset: {type: d, name: d}}]}]", "metrics[0]"),
+        (
+            "model-index: [{name: x, results: [{task: {type: a}, dataset: {type: d, name: d, config: null}}]}]",
+            'dataset.config" must be a string',
+        ),
+        (
+            "model-index: [{name: x, results: [{task: {type: a}, dataset: {type: d, name: d},"
+            " metrics: [{type: b, value: .nan}]}]}]",
+            'value" must be a finite number',
+        ),
+        ("[", "expected"),
+    ],
+)
+def test_a_card_that_breaks_the_rules_is_not_committed(hub, head, refusal):
+    hub.ask("POST", "/api/repos/create", {"organization": "server", "name": "cards", "type": "model"})
+    before = hub.state("server/cards", "models")
+    text = f"---\n{head}\n---\n".encode()
+    lines = [{"key": "header", "value": {"summary": "card"}}, regular("README.md", text)]
+    body = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    response, answer = hub.ask("POST", "/api/models/server/cards/commit/main", body)
+    assert response.status == 400
+    assert refusal in json.loads(answer)["error"]
+    assert hub.state("server/cards", "models") == before
