@@ -149,7 +149,7 @@ def make_app(store: Store) -> FastAPI:
 
     @app.exception_handler(RefusalError)
     async def refuse(request: Request, refusal: RefusalError) -> JSONResponse:
-        headers = {"X-Error-Message": refusal.message}
+        headers = {"X-Error-Message": " ".join(refusal.message.split())}
         if refusal.code:
             headers["X-Error-Code"] = refusal.code
         return JSONResponse({"error": refusal.message}, refusal.status, headers)
