@@ -37,8 +37,8 @@ def select_topk(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tenso
         k: at least 1.
 
     Returns:
-        values ``(R, min(k, K))`` and int64 indices of the same shape. −inf comes last in each row; what is finite is
-        exact. Rows that hold NaN give at least one NaN.
+        values ``(R, min(k, K))`` in any order, and int64 indices of the same shape. What is finite is exact. Rows that
+        hold NaN give at least one NaN.
 
     Example:
         >>> values, indices = select_topk(torch.tensor([[1.0, 3.0, 3.0, 2.0]]), 2)
@@ -48,10 +48,15 @@ def select_topk(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tenso
     keys = scores.shape[-1]
     if k >= keys:
         return scores.sort(dim=-1, descending=True, stable=True)
-    values, indices = _candidates(scores, k + 1)
-    last, following = values[:, k - 1], values[:, k]
+    # On a CPU the smallest one comes last even where the others are not sorted, which saves their sorting. Nothing
+    # promises it, so it is looked at.
+    for in_order in (scores.device.type != "cpu", True):
+        values, indices = _candidates(scores, k + 1, in_order)
+        following, values, indices = values[:, k], values[:, :k], indices[:, :k]
+        last = values.amin(dim=-1)
+        if in_order or not bool((following > last).any()):
+            break
     tied = ((last == following) & (last != -math.inf)).nonzero().squeeze(-1)
-    values, indices = values[:, :k], indices[:, :k]
     if len(tied):
         again = _lowest_among_ties(scores[tied], last[tied], k)
         values, indices = values.clone(), indices.clone()
@@ -60,15 +65,15 @@ def select_topk(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tenso
     return values, indices
 
 
-def _candidates(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """As ``topk(k)``, through the maxima of groups where rows are long.
+def _candidates(scores: torch.Tensor, k: int, in_order: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """As ``topk(k, sorted=in_order)``, through the maxima of groups where rows are long.
 
     The k largest numbers lie in at most k groups, and no other group has a larger maximum than these.
     """
     rows, keys = scores.shape
     size = group_size(keys, k)
     if size == 1:
-        return scores.topk(k, dim=-1)
+        return scores.topk(k, dim=-1, sorted=in_order)
     groups = keys // size
     # Group j holds the numbers j, j + groups, j + 2 · groups, …: its maximum is taken over whole vectors.
     best = scores[:, : groups * size].unflatten(1, (size, groups)).amax(dim=1)
@@ -78,8 +83,7 @@ def _candidates(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tenso
     if keys > groups * size:
         rest = torch.arange(groups * size, keys, device=scores.device).expand(rows, -1)
         places = torch.cat([places, rest], dim=1)
-    starts = torch.arange(0, rows * keys, keys, device=scores.device).unsqueeze(-1)
-    values, order = scores.view(-1)[places + starts].topk(k, dim=-1)
+    values, order = scores.gather(-1, places).topk(k, dim=-1, sorted=in_order)
     return values, places.gather(-1, order)
 
 

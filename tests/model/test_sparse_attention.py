@@ -254,8 +254,8 @@ def test_a_strategy_that_looks_at_other_queries_is_never_cut():
 
 
 def test_positions_of_a_callers_own_are_honoured():
-    query, key, value = qkv(2, 1, 100, 100)
-    default = torch.arange(100)
+    query, key, value = qkv(2, 1, 150, 150)
+    default = torch.arange(150)
     reversed_ = default.flip(0)
     plain = sparse_attention(query, key, value, "banded:5", path="tiles")
     assert torch.equal(plain, sparse_attention(query, key, value, "banded:5", None, None, 0.0, default, default))
