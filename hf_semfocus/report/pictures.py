@@ -10,8 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
+from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from .palette import LIGHT, Style, Theme, mask_styles
 from .tables import length_text, percent
 
@@ -38,8 +39,8 @@ def curves(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
         for axes, quantity in zip(row, ("train", "heldout"), strict=True):
             _curve_panel(axes, summary, task, quantity, styles, theme)
     present = [mask for mask in summary["masks"] if any(run["mask"] == mask for run in _drawn(summary))]
-    handles = [_key(styles[mask], mask) for mask in present]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(7, len(handles)), **_legend(theme))
+    handles = [mask_key(styles[mask], mask) for mask in present]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(7, len(handles)), **legend_style(theme))
     return figure
 
 
@@ -64,7 +65,7 @@ def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
         _speedup_panel(axes, [e for e in entries if e["quantity"] == quantity], places, styles, theme)
         taus = {task.get("tau" if quantity == "train" else "heldout_tau") for task in summary["tasks"]}
         tau = percent(taus.pop() if len(taus) == 1 else None)
-        axes.set_title(f"to {tau} {'training' if quantity == 'train' else 'held-out'} accuracy", **_title(theme))
+        axes.set_title(f"to {tau} {'training' if quantity == 'train' else 'held-out'} accuracy", **title_style(theme))
         axes.set_xlabel(f"speed-up over {summary['baseline']} (epochs, log scale)", color=theme.ink)
     left.set_yticks(list(places.values()), [mask for _, mask in places])
     left.set_ylim(max(places.values()) + 0.7, -0.7)
@@ -87,7 +88,7 @@ def dispersion(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | Non
     styles = mask_styles(summary["masks"], summary["baseline"], theme)
     figure = Figure(figsize=(9.6, 4.4), layout="constrained", facecolor=theme.paper)
     axes = figure.subplots()
-    _prepare(axes, theme)
+    prepare(axes, theme)
     axes.axhline(1, color=theme.faint, linewidth=1)
     axes.set_yscale("log")
     few = len(points) <= 14
@@ -100,7 +101,7 @@ def dispersion(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | Non
         axes.annotate(label, (point["ratio"], point["speedup"]), xytext=(7, 3), textcoords="offset points",
                       fontsize=8 if few else 6.5, color=theme.ink)  # fmt: skip
     axes.margins(0.12, 0.18)
-    _plain_log_ticks(axes.yaxis)
+    plain_log_ticks(axes.yaxis)
     axes.set_xlabel(
         "dispersion of kept scores / dispersion of all scores   (δ under the mask / δ of full)", color=theme.ink
     )
@@ -110,7 +111,7 @@ def dispersion(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | Non
     if any(point["kind"] != "exact" for point in points):
         handles.append(Line2D([], [], color=theme.faint, marker="^", linestyle="", label="at least"))
         handles.append(Line2D([], [], color=theme.faint, marker="v", linestyle="", label="at most"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(8, len(handles)), **_legend(theme))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(8, len(handles)), **legend_style(theme))
     return figure
 
 
@@ -173,13 +174,13 @@ def _curve_panel(
     styles: Mapping[str, Style],
     theme: Theme,
 ) -> None:
-    _prepare(axes, theme)
+    prepare(axes, theme)
     runs = _drawn(summary, task["name"])
     lengths = [len(run["history"]) for run in runs if run["status"] in ("reached", "censored")] or [1]
     is_log = max(lengths) >= LOG_FROM * min(lengths)
     if is_log:
         axes.set_xscale("log")
-        _plain_log_ticks(axes.xaxis)
+        plain_log_ticks(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     tau = task.get("tau" if quantity == "train" else "heldout_tau")
@@ -193,7 +194,7 @@ def _curve_panel(
         own = [run for run in runs if run["mask"] == mask]
         _mask_curve(axes, own, f"{quantity}_accuracy", styles.get(mask), theme)
     name = "training" if quantity == "train" else "held-out"
-    axes.set_title(f"{task['name']} (length {length_text(task['length'])}) · {name}", **_title(theme))
+    axes.set_title(f"{task['name']} (length {length_text(task['length'])}) · {name}", **title_style(theme))
     seen = [row[f"{part}_accuracy"] for run in runs for row in run["history"] for part in ("train", "heldout")]
     lowest = min([task["chance"], *(value for value in seen if value is not None)])
     axes.set_ylim(lowest - 0.04, 1.03)
@@ -233,7 +234,7 @@ def _speedup_panel(
     styles: Mapping[str, Style],
     theme: Theme,
 ) -> None:
-    _prepare(axes, theme)
+    prepare(axes, theme)
     axes.grid(visible=False, axis="y")
     axes.set_xscale("log")
     axes.axvline(1, color=theme.faint, linewidth=1)
@@ -253,7 +254,7 @@ def _speedup_panel(
                           fontsize=8, color=theme.faint)  # fmt: skip
         for pair in entry["pairs"]:
             _pair_mark(axes, pair, place + 0.36, theme)
-    _plain_log_ticks(axes.xaxis)
+    plain_log_ticks(axes.xaxis)
 
 
 def _bounded_bar(axes: Axes, entry: Mapping[str, Any], place: int, style: Style) -> None:
@@ -283,35 +284,6 @@ def _pair_mark(axes: Axes, pair: Mapping[str, Any], place: float, theme: Theme) 
         axes.plot(lower, place, marker=">", **looks)
     elif upper:
         axes.plot(upper, place, marker="<", **looks)
-
-
-def _prepare(axes: Axes, theme: Theme) -> None:
-    axes.set_facecolor(theme.paper)
-    axes.grid(visible=True, color=theme.grid, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=theme.ink, labelsize=8.5, which="both", length=3)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(theme.faint)
-
-
-def _plain_log_ticks(axis: Any) -> None:
-    """1, 2, 5, 10, 20 … instead of powers of ten."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(NullLocator())
-
-
-def _key(style: Style, label: str) -> Line2D:
-    return Line2D([], [], color=style.colour, marker=style.marker, markersize=5.5, linewidth=1.8, label=label)
-
-
-def _title(theme: Theme) -> dict[str, Any]:
-    return {"fontsize": 9.5, "color": theme.ink, "loc": "left", "pad": 6}
-
-
-def _legend(theme: Theme) -> dict[str, Any]:
-    return {"frameon": False, "labelcolor": theme.ink, "fontsize": 9}
 
 
 __all__ = ["band", "curves", "dispersion", "dispersion_points", "speedups"]
