@@ -52,6 +52,11 @@ def run_facts(folder: Path) -> dict[str, Any]:
         raise ValueError(f"the run in {folder} has not finished; start it again, and it goes on from its last epoch")
     if run.status == "failed":
         raise ValueError(f"the run in {folder} failed ({run.result.get('error')}); a failed run has no card")
+    for name in ("data", "parameters", "versions"):
+        if not run.result.get(name):
+            raise ValueError(
+                f"{folder / 'result.json'} is damaged: it has no {name!r}; restore it, or run the run anew"
+            )
     checkpoint = folder / "model"
     for name in NEEDED:
         if not (checkpoint / name).is_file():
