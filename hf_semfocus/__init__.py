@@ -10,6 +10,7 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
+from hf_semfocus.model.any_model import apply_attention, register_attention
 from hf_semfocus.model.mask_strategies import (
     MaskContext,
     MaskStrategy,
@@ -38,8 +39,10 @@ __all__ = [
     "SemFocusForSequenceClassification",
     "SemFocusForTokenClassification",
     "SemFocusModel",
+    "apply_attention",
     "list_mask_strategies",
     "parameter",
     "parse_mask",
+    "register_attention",
     "register_mask_strategy",
 ]

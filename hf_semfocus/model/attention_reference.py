@@ -6,6 +6,7 @@ Shapes: B batch, H query heads, G key and value heads (G divides H), Q queries, 
 import math
 
 import torch
+import torch.nn.functional as F
 
 from .mask_base import MaskStrategy
 from .mask_registry import parse_mask
@@ -68,6 +69,8 @@ def reference_attention(
     key_positions: torch.Tensor | None = None,
     *,
     bias: torch.Tensor | None = None,
+    softcap: float | None = None,
+    sink_logits: torch.Tensor | None = None,
     return_weights: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Masked softmax attention, equation by equation (DESIGN section 2).
@@ -88,6 +91,10 @@ def reference_attention(
             whenever it is above 0.
         query_positions, key_positions: see :meth:`MaskStrategy.__call__`.
         bias: added to the scores before the selection, broadcastable to ``(B, H, Q, K)``; None: nothing.
+        softcap: c in ``c · tanh(D / c)``, which replaces the scaled scores before a bias is added (Gemma 2); None:
+            nothing.
+        sink_logits: ``(H,)``: the score of one more key of each head, always kept, whose value is zero (gpt-oss); None:
+            there is none.
         return_weights: also return the weights A ``(B, H, Q, K)``, before dropout, in the compute dtype.
 
     Returns:
@@ -110,12 +117,19 @@ def reference_attention(
         k_BHKT = repeat_heads(key.to(precise), query.shape[1])
         v_BHKT = repeat_heads(value.to(precise), query.shape[1])
         scores_BHQK = torch.matmul(q_BHQT, k_BHKT.transpose(-1, -2)) * scale
+        if softcap is not None:
+            scores_BHQK = torch.tanh(scores_BHQK / softcap) * softcap
         if bias is not None:
             scores_BHQK = scores_BHQK + bias.to(precise)
         with torch.no_grad():
             keep_BHQK = mask(scores_BHQK, valid, query, key, query_positions, key_positions)
-        weights_BHQK = masked_softmax(scores_BHQK, keep_BHQK)
-        dropped = torch.nn.functional.dropout(weights_BHQK, dropout) if dropout > 0 else weights_BHQK
+        if sink_logits is not None:
+            sinks_BHQ1 = sink_logits.to(precise).view(1, -1, 1, 1).expand(*scores_BHQK.shape[:-1], 1)
+            with_sinks = torch.cat([scores_BHQK, sinks_BHQ1], dim=-1), F.pad(keep_BHQK, (0, 1), value=True)
+            weights_BHQK = masked_softmax(*with_sinks)[..., :-1]
+        else:
+            weights_BHQK = masked_softmax(scores_BHQK, keep_BHQK)
+        dropped = F.dropout(weights_BHQK, dropout) if dropout > 0 else weights_BHQK
         output = torch.matmul(dropped, v_BHKT).to(query.dtype)
     return (output, weights_BHQK) if return_weights else output
 
