@@ -47,8 +47,9 @@ benchmark: install  ## what masks cost in a model, `semfocus train` over a bare 
 	OMP_NUM_THREADS=1 COLUMNS=100 $(BIN)/semfocus bench data > runs/data.txt
 	@cat runs/cost.txt runs/data.txt
 
-readme: install  ## the README's figures, from the last quickstart and benchmark
+readme: install  ## the README's figures and model_cards/, from the last quickstart and benchmark
 	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt
+	$(BIN)/semfocus card $(QUICKSTART) --output model_cards
 
 clean:  ## remove the environment and the quickstart's run directory
 	rm -rf $(VENV) $(QUICKSTART)

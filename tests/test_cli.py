@@ -29,7 +29,7 @@ def run(*arguments):
     return ended.value.code or 0
 
 
-@pytest.mark.parametrize("command", ["tasks", "masks", "generate", "train", "compare", "report", "bench"])
+@pytest.mark.parametrize("command", ["tasks", "masks", "generate", "train", "compare", "report", "card", "bench"])
 def test_every_command_has_help_with_an_example(command, capsys):
     assert run(command, "--help") == 0
     out = capsys.readouterr().out
@@ -187,6 +187,10 @@ def test_a_mask_of_ones_own_is_compared_by_one_command_and_ships_in_its_checkpoi
     assert run("compare", "--preset", "quickstart", *TINY, *grid, "--output", "out") == 0
     model = tmp_path / "out" / "runs" / "even_pairs" / "every_other-3" / "seed-0" / "model"
     assert (model / "custom_own_masks.py").is_file()
+    card = (model / "README.md").read_text()
+    assert "--import own_masks.py" in card
+    assert "custom_own_masks.py" in card
+    assert str(tmp_path) not in card
     (tmp_path / "broken.py").write_text("1 / 0")
     capsys.readouterr()
     for name, words in (
@@ -219,6 +223,7 @@ def test_compare_and_report(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "topk:3" in printed
     assert str(out / "report.html") in printed.replace("\n", "")
+    assert len(list(out.glob("runs/even_pairs/*/seed-0/model/README.md"))) == 2
     summary = json.loads((out / "summary.json").read_text())
     assert len(summary["runs"]) == 2
     assert "length 20 → 12" in summary["note"]

@@ -51,7 +51,8 @@ def metadata(facts: Mapping[str, Any], *, repo: str | None = None, dataset: str 
         )
         for name, key, chance, majority in measured
     ]
-    tags = ["semfocus", "sparse-attention", "custom_code", "synthetic", f"mask:{spec['mask']}", PAPER]
+    tags = ["semfocus", "custom_code", "synthetic", f"mask:{spec['mask']}", PAPER]
+    tags += ["sparse-attention"] if spec["mask"] != "full" else []
     return ModelCardData(
         license="apache-2.0",
         library_name="transformers",

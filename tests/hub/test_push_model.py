@@ -1,19 +1,20 @@
 """Models and tokenizers pushed to the Hub, loaded by someone who has only Transformers; cards pushed with them, whole or not at all."""
 
 import os
+import re
 import signal
 import time
 from collections import Counter
 
 import pytest
 
-from .hub import Client, ClientError, Hub
+from .hub import ROOT, Client, ClientError, Hub
 
 pytestmark = pytest.mark.slow
 
 # Every piece of code that a client runs may use these names.
 COMMON = """
-    import importlib, os, signal, sys, torch, transformers
+    import importlib, os, shutil, signal, sys, torch, transformers
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
     IDS = torch.tensor([[2, 3, 3, 2, 1, 3, 2], [3, 3, 2, 2, 0, 0, 0]])
@@ -384,7 +385,6 @@ def test_what_the_command_line_refuses_is_not_pushed(hub, publisher, checkpoint)
     # A card whose head the Hub does not take stops the push before anything is uploaded.
     publisher.run(
         """
-        import shutil
         shutil.copytree(Path(folder) / "model", "spoilt")
         card = Path("spoilt/README.md")
         card.write_text(card.read_text().replace("value: ", "value: .nan # "))
@@ -393,6 +393,23 @@ def test_what_the_command_line_refuses_is_not_pushed(hub, publisher, checkpoint)
     with pytest.raises(ClientError, match="finite number"):
         publisher.run("push(Path('spoilt'), 'user/spoilt')")
     assert files(hub, "user/spoilt")[1] == []
+
+
+def test_what_the_readme_says_about_publishing(publisher, stranger, checkpoint):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (section,) = re.findall("^## Publish\n(.*?)^## ", readme, re.DOTALL | re.MULTILINE)
+    commands = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", section, re.MULTILINE)
+    (block,) = re.findall("```python\n(.*?)```", section, re.DOTALL)
+    assert len(commands) == 2
+    publisher.run("shutil.copytree(folder, 'runs/one')", folder=checkpoint)
+    for command in commands:
+        assert publisher.run("result = run(*words)", words=command.split()) == 0
+    assert load(stranger, "user/name", "AutoModelForSequenceClassification") == publisher.run(
+        "result = answer(AutoModelForSequenceClassification.from_pretrained('runs/one/model'))"
+    )
+    publisher.run(block)
+    rows = "import datasets; result = len(datasets.load_dataset('user/even_pairs', split='test'))"
+    assert stranger.run(rows) == 2000
 
 
 def test_the_server_takes_models_and_data_sets_of_one_name_apart(hub):

@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -314,3 +315,17 @@ def test_a_damaged_run_json_is_named(text, comparison, tmp_path, capsys):
     (tmp_path / "model" / "run.json").unlink()
     assert run("card", tmp_path / "model") == 2
     assert "run.json" in capsys.readouterr().err
+
+
+STORED = Path(__file__).parents[2] / "model_cards"
+
+
+def test_the_stored_cards_are_those_of_the_stored_results():
+    summary = json.loads((STORED.parent / "recipes" / "results" / "quickstart" / "summary.json").read_text("utf-8"))
+    cards = {path.stem: checked(path) for path in STORED.glob("*.md") if path.name != "README.md"}
+    assert len(cards) == len(summary["runs"])
+    for run in summary["runs"]:
+        card = cards[f"{run['task']}-{run['mask'].replace(':', '-')}-seed-{run['seed']}"]
+        assert card.data.eval_results[0].metric_value == run["final_heldout_accuracy"]
+        assert ("**Censored**" in card.text) == (run["status"] == "censored")
+        assert "**Reduced size**" in card.text
