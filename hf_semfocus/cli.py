@@ -157,11 +157,54 @@ def _parser() -> argparse.ArgumentParser:
     card.add_argument("--private", action="store_true", help="with --push: in a private repository")
     card.add_argument("--revision", metavar="BRANCH", help="with --push: to this branch (default: main)")
 
-    bench = command("bench", _bench, "measure speed", "semfocus bench data parity_check listops")
-    bench.add_argument("what", choices=["data"], help="data: rows a second of each task's generator")
-    bench.add_argument("tasks", nargs="*", help="these tasks (default: all)")
-    bench.add_argument("--rows", type=int, help="rows to make (default: about half a second's at the goal)")
-    bench.add_argument("--repeats", type=int, default=3, help="the best of so many")
+    bench = commands.add_parser(
+        "bench",
+        help="measure speed and memory",
+        description="measure speed and memory",
+        epilog="example:\n  semfocus bench attention --masks topk:5 --shapes 16x600 4x2048",
+        formatter_class=_Formatter,
+    )
+    benches = bench.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=_Parser)
+    data = benches.add_parser(
+        "data",
+        help="rows a second of each task's generator",
+        description="rows a second of each task's generator",
+        epilog="example:\n  semfocus bench data parity_check listops",
+        formatter_class=_Formatter,
+    )
+    data.set_defaults(run=_bench_data)
+    data.add_argument("tasks", nargs="*", help="these tasks (default: all)")
+    data.add_argument("--rows", type=int, help="rows to make (default: about half a second's at the goal)")
+    data.add_argument("--repeats", type=int, default=3, help="the best of so many")
+    attention = benches.add_parser(
+        "attention",
+        help="time and peak memory of attention beside other implementations",
+        description="Forward + backward of sparse attention, dense scaled_dot_product_attention, mask-then-softmax and "
+        "x-transformers' Attend(sparse_topk=k), measured in turn in one run: time, peak extra memory, ratios, goals.",
+        epilog="examples:\n  semfocus bench attention --masks topk:5 --shapes 16x600 4x2048\n"
+        "  semfocus bench attention --profile topk:32 4x2048",
+        formatter_class=_Formatter,
+    )
+    attention.set_defaults(run=_bench_attention)
+    attention.add_argument(
+        "--masks", nargs="+", help="masks, each an argument of its own (default: those of the goals, and some)"
+    )
+    attention.add_argument("--shapes", nargs="+", metavar="BxL", help="batch and length, such as 16x600 4x2048")
+    attention.add_argument("--heads", type=int, default=1, help="attention heads")
+    attention.add_argument("--dim", type=int, default=64, help="head dim")
+    attention.add_argument("--threads", type=int, default=2, help="torch threads on the CPU")
+    attention.add_argument("--rounds", type=int, help="runs of each (default: about 8 seconds a case, 7 to 31)")
+    attention.add_argument("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
+    attention.add_argument("--device", default="cpu", help="cpu or cuda")
+    attention.add_argument("--output", metavar="DIR", help="write attention.txt, .csv, .json and .png there")
+    attention.add_argument("--quick", action="store_true", help="short inputs and 3 rounds, to see that it runs")
+    attention.add_argument(
+        "--profile",
+        nargs=2,
+        metavar=("MASK", "BxL"),
+        help="instead: the ten operators that take most of one case's time",
+    )
+    _add_import(attention)
     return parser
 
 
@@ -242,10 +285,16 @@ def _generate(options: argparse.Namespace) -> int:
     return run_generate(options, _console())
 
 
-def _bench(options: argparse.Namespace) -> int:
+def _bench_data(options: argparse.Namespace) -> int:
     from .data_commands import run_bench_data
 
     return run_bench_data(options, _console())
+
+
+def _bench_attention(options: argparse.Namespace) -> int:
+    from .bench_commands import run_bench_attention
+
+    return run_bench_attention(options, _console())
 
 
 def _masks(options: argparse.Namespace) -> int:
