@@ -8,7 +8,7 @@ QUICKSTART := runs/quickstart
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-fast quality style benchmark readme clean
+.PHONY: help install quickstart test test-fast quality style benchmark readme docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,10 @@ benchmark: install  ## what masks cost in a model, `semfocus train` over a bare 
 readme: install  ## the README's figures and model_cards/, from the last quickstart and benchmark
 	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt
 	$(BIN)/semfocus card $(QUICKSTART) --output model_cards
+
+docs: install  ## guides and API reference in docs/_build/html; a broken reference is an error
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
 
 clean:  ## remove the environment and the quickstart's run directory
 	rm -rf $(VENV) $(QUICKSTART)

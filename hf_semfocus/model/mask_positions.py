@@ -42,7 +42,7 @@ class Banded(MaskStrategy):
         return Structure(window=self.w // 2)
 
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
-        """|q − k| ≤ w // 2; see :meth:`MaskStrategy.pattern`."""
+        """``|q − k| ≤ w // 2``; see :meth:`MaskStrategy.pattern`."""
         return (query_positions - key_positions).abs() <= self.w // 2
 
 

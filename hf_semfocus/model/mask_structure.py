@@ -12,7 +12,7 @@ class Structure:
     A pair is inside if any of these holds; which of the pairs inside are kept is for the strategy itself to say.
 
     Attributes:
-        window: |p − j| ≤ window. None: no window.
+        window: ``|p − j| ≤ window``. None: no window.
         block: with a window, p // block = j // block holds too. None: nothing is known about blocks.
         columns: j lies in one of these ranges.
         rows: p < rows.

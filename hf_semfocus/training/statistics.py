@@ -91,8 +91,7 @@ class Ratio:
 class SpeedUp:
     """All pairs of one mask against the baseline. `low` and `high` are an interval of the kind `interval_kind` names.
 
-    Kinds of estimate: "geometric_mean" (no pair censored), "median" (some are; None unless the median is known
-        exactly).
+    Kinds of estimate: "geometric_mean" (no pair censored), "median" (some are; None unless the median is known exactly).
     Kinds of interval: "student_t_95", "bootstrap_95", "censoring_bounds" (the median lies between them), None.
     """
 
@@ -152,8 +151,7 @@ def summarise_pairs(pairs: Sequence[tuple[Convergence, Convergence]], *, bootstr
     """The speed-up over (baseline, mask) pairs, with the uncertainty that their number and their censoring leave.
 
     Without censoring: geometric mean, with a 95 % interval from three pairs on (`log_interval`). With censoring: the
-        median as far
-    as the pairs determine it, the counts, and the ratio of restricted means (`restricted_mean_ratio`).
+    median as far as the pairs determine it, the counts, and the ratio of restricted means (`restricted_mean_ratio`).
 
     Example:
         >>> pairs = [(Convergence(a, True), Convergence(b, True)) for a, b in [(60, 10), (40, 10), (50, 20)]]
