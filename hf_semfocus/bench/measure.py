@@ -1,5 +1,6 @@
 """Forward and backward of every implementation, in turn, so that what else the machine does touches all alike."""
 
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -102,7 +103,7 @@ def bench_attention(
     torch.set_num_threads(setting.threads)
     try:
         for index, case in enumerate(cases):
-            yield _case(case, setting, rounds, lambda done, index=index: progress and progress(index, done))
+            yield _case(case, setting, rounds, functools.partial(progress or _nobody_asks, index))
     finally:
         torch.set_num_threads(threads)
 
@@ -120,7 +121,7 @@ def step_of(case: Case, setting: Setting, attend: Attend) -> Callable[[], tuple[
     return lambda: torch.autograd.grad(attend(*inputs), inputs, gradient)
 
 
-def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[float], object]) -> dict[str, Cost]:
+def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[float], None]) -> dict[str, Cost]:
     device = torch.device(setting.device)
     mask = parse_mask(case.mask)
     notes: dict[str, str] = {}
@@ -166,6 +167,10 @@ def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[
             costs[name] = Cost(case, name, notes[name], path)
     progress(1.0)
     return costs
+
+
+def _nobody_asks(index: int, done: float) -> None:
+    pass
 
 
 def _timed(step: Callable[[], object], device: torch.device) -> float:

@@ -38,7 +38,7 @@ def peak_extra_bytes(call: Callable[[], object], device: torch.device) -> int:
         result = call()
     del result
     held = most = 0
-    recorded = record.profiler.kineto_results.events()  # type: ignore[union-attr]
+    recorded = record.profiler.kineto_results.events()
     for event in sorted(
         (event for event in recorded if event.name() == "[memory]"), key=lambda event: event.start_ns()
     ):

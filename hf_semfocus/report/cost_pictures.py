@@ -12,7 +12,7 @@ from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from .palette import LIGHT, Theme, mask_styles
 
 # Other implementations are no masks: neutral, told apart by their dashes.
-_DASHES = {"dense": "-", "mask-then-softmax": (0, (5, 2)), "x-transformers": (0, (1, 1.5))}
+_DASHES: dict[str, Any] = {"dense": "-", "mask-then-softmax": (0, (5, 2)), "x-transformers": (0, (1, 1.5))}
 
 
 def attention_cost(rows: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure | None:
