@@ -12,6 +12,7 @@ ALLOWED = {
     "model": {"model"},
     "data": {"data"},
     "analysis": {"analysis", "model"},
+    "bench": {"bench", "model"},
     "training": {"training", "analysis", "data", "model"},
     "report": {"report"},
 }

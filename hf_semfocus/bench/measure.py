@@ -135,7 +135,7 @@ def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[
         if attend is None:
             notes[name] = "no such mask"
         elif (needed := _too_much(name, case, setting)) is not None:
-            notes[name] = f"needs {needed / 2**30:.0f} GiB"
+            notes[name] = f"needs {needed / 2**30:.3g} GiB"
         else:
             steps[name] = step_of(case, setting, attend)
     warm = 0.0
