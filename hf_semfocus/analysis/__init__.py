@@ -3,6 +3,7 @@
 from .aggregate import aggregate
 from .capture import LayerScores, capture_scores, probe_dispersion
 from .dispersion import dispersion
+from .probe import gradient_norm, probe_quantities
 from .reach import Reach, reach
 from .separation import separation
 from .stability import improvement, log_stability
@@ -13,9 +14,11 @@ __all__ = [
     "aggregate",
     "capture_scores",
     "dispersion",
+    "gradient_norm",
     "improvement",
     "log_stability",
     "probe_dispersion",
+    "probe_quantities",
     "reach",
     "separation",
 ]

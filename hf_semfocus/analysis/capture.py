@@ -54,7 +54,7 @@ def capture_scores(model: torch.nn.Module, batch: Mapping[str, Any]) -> list[Lay
         torch.Size([2, 1, 20])
     """
     captured: list[LayerScores] = []
-    _visit(model, batch, lambda index, layer: captured.append(layer))
+    visit_scores(model, batch, lambda index, layer: captured.append(layer))
     return captured
 
 
@@ -74,12 +74,12 @@ def probe_dispersion(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
         found["mask"].append(dispersion(layer.scores, layer.keep).flatten())
 
     for part in _parts(model, batch):
-        _visit(model, part, measure)
+        visit_scores(model, part, measure)
     return {name: aggregate(torch.cat(values)) for name, values in found.items()}
 
 
-def _visit(model: torch.nn.Module, batch: Mapping[str, Any], visit: Callable[[int, LayerScores], None]) -> None:
-    """One forward; `visit(index, layer)` is called as each attention layer is reached."""
+def visit_scores(model: torch.nn.Module, batch: Mapping[str, Any], visit: Callable[[int, LayerScores], None]) -> None:
+    """One forward as `capture_scores`; `visit(index, layer)` is called as each attention layer is reached."""
     layers = attention_layers(model)
     modes = [(module, module.training) for module in model.modules()]
     handles = []
