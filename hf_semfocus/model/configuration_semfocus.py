@@ -1,39 +1,102 @@
 """Configuration of SemFocus models: names and numbers only, checked when they are set."""
 
+import dataclasses
 import difflib
-import math
+import functools
 import os
 import re
+import types
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Union, get_args, get_origin
 
+import torch
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 
 from .mask_strategies import MaskStrategy, parse_mask
 from .shipping import complete_auto_map, ship_code
 
+LARGEST_SIZE = 2**31 - 1
+LARGEST_FACTOR = 1e30  # squared it is beyond float32, where weights and scores live
+
 #: Inclusive bounds of the numeric fields.
-BOUNDS: dict[str, tuple[float | None, float | None]] = {
-    "vocab_size": (1, None),
-    "hidden_size": (1, None),
-    "intermediate_size": (1, None),
-    "num_hidden_layers": (1, None),
-    "num_attention_heads": (1, None),
-    "max_position_embeddings": (1, None),
-    "pad_token_id": (0, None),
-    "layer_norm_eps": (0, None),
-    "embedding_std": (0, None),
-    "position_std": (0, None),
-    "attention_gain": (0, None),
-    "weight_gain": (0, None),
+BOUNDS: dict[str, tuple[float, float]] = {
+    "vocab_size": (1, LARGEST_SIZE),
+    "hidden_size": (1, LARGEST_SIZE),
+    "intermediate_size": (1, LARGEST_SIZE),
+    "num_hidden_layers": (1, LARGEST_SIZE),
+    "num_attention_heads": (1, LARGEST_SIZE),
+    "max_position_embeddings": (1, LARGEST_SIZE),
+    "chunk_size_feed_forward": (0, LARGEST_SIZE),
+    "num_labels": (1, 2**24),  # each is an entry of `id2label`
+    "pad_token_id": (0, LARGEST_SIZE),
+    "layer_norm_eps": (0, LARGEST_FACTOR),
+    "embedding_std": (0, LARGEST_FACTOR),
+    "position_std": (0, LARGEST_FACTOR),
+    "attention_gain": (0, LARGEST_FACTOR),
+    "weight_gain": (0, LARGEST_FACTOR),
     "hidden_dropout": (0, 1),
     "attention_dropout": (0, 1),
     "classifier_dropout": (0, 1),
 }
 
 
+def _plain_errors(cls: type) -> type:
+    """Make what `@strict` refuses a ``ValueError`` of one line: its own errors are not, and run over several."""
+    assign: Any = cls.__setattr__
+    validate: Any = cls.validate  # type: ignore[attr-defined]
+
+    @functools.wraps(assign)
+    def checked_assign(self: Any, name: str, value: Any) -> None:
+        try:
+            assign(self, name, value)
+        except StrictDataclassFieldValidationError:
+            kinds = {entry.name: entry.type for entry in dataclasses.fields(self)}
+            raise ValueError(f"{name} must be {_described(kinds[name])}, got {_shown(value)}") from None
+
+    @functools.wraps(validate)
+    def checked_validate(self: Any) -> None:
+        try:
+            validate(self)
+        except StrictDataclassError as error:
+            raise ValueError(" ".join(str(error.__cause__).split())) from None
+
+    cls.__setattr__ = checked_assign  # type: ignore[method-assign,assignment]
+    cls.validate = checked_validate  # type: ignore[attr-defined]
+    return cls
+
+
+def _described(kind: Any) -> str:
+    """A field's type in words: ``float | int | None`` is "float, int or None"."""
+    words = list(_words(kind))
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[:-1] else words)
+
+
+def _words(kind: Any) -> Iterator[str]:
+    if get_origin(kind) is Literal:
+        yield from map(repr, get_args(kind))
+    elif get_origin(kind) in (Union, types.UnionType):
+        for part in get_args(kind):
+            yield from _words(part)
+    elif type(kind) is type and kind.__module__ == "builtins":
+        yield "None" if kind is types.NoneType else kind.__name__
+    else:
+        yield str(kind) if get_origin(kind) else f"{kind.__module__}.{kind.__name__}"
+
+
+def _shown(value: Any) -> str:
+    """The value for a message: short, also where Python refuses to write an integer of thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = f"an integer of about {int(value.bit_length() * 0.30103)} digits" if isinstance(value, int) else "…"
+    return text if len(text) <= 100 else f"{text[:97]}…"
+
+
+@_plain_errors
 @strict
 class SemFocusConfig(PreTrainedConfig):
     r"""Configuration of a SemFocus encoder. Every field is optional.
@@ -66,10 +129,11 @@ class SemFocusConfig(PreTrainedConfig):
         attention_dropout: dropout on attention weights.
         classifier_dropout: dropout before the classifier.
         pad_token_id: id whose embedding is zero and is not trained; None: no such id.
+        tie_word_embeddings: whether the masked-LM head's decoder shares its weight with the token embeddings.
         mask_sources: written when a model is saved: the modules that register the strategies that are not built in.
 
     Raises:
-        ValueError: for impossible values, at construction and at assignment.
+        ValueError: for wrong types and impossible values, at construction and at assignment.
 
     Example:
         >>> SemFocusConfig(mask="banded:5+global:1", num_attention_heads=2).mask
@@ -105,18 +169,41 @@ class SemFocusConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.0
     classifier_dropout: float | int = 0.0
     pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+
+    # Fields of Transformers, typed here once more: there the annotations are text, which `@strict` does not check.
+    architectures: list[str] | None = None
+    output_hidden_states: bool | None = False
+    return_dict: bool | None = True
+    dtype: str | torch.dtype | None = None
+    chunk_size_feed_forward: int = 0
+    is_encoder_decoder: bool = False
+    id2label: dict[int, str] | dict[str, str] | None = None
+    label2id: dict[str, int] | dict[str, str] | None = None
+    problem_type: Literal["regression", "single_label_classification", "multi_label_classification"] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         self.check()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # `@strict` has checked the type before this runs. It would wrap errors of validators in a class of its own
-        # that is not a ValueError, and run them only at construction and at saving.
+        # `@strict` has checked the types of fields before this runs. Its own validators would run only at construction
+        # and at saving. `num_labels` and `output_attentions` are properties, which it does not look at.
+        if name == "num_labels" and (not isinstance(value, int) or isinstance(value, bool)):
+            raise ValueError(f"num_labels must be int, got {_shown(value)}")
         if name in BOUNDS:
             _check_bounds(name, value)
-        elif name == "attention_scale" and value is not None and not 0 < value < math.inf:
-            raise ValueError(f"attention_scale must be None or a finite number > 0, got {value!r}")
+        elif name == "attention_scale" and value is not None and not 0 < value <= LARGEST_FACTOR:
+            allowed = f"None or a number > 0 and <= {LARGEST_FACTOR}"
+            raise ValueError(f"attention_scale must be {allowed}, got {_shown(value)}")
+        elif name.removeprefix("_") == "output_attentions" and not isinstance(value, bool | None):
+            raise ValueError(f"output_attentions must be bool or None, got {_shown(value)}")
+        elif name == "dtype" and value is not None:
+            dtype = getattr(torch, value, None) if isinstance(value, str) else value
+            if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+                raise ValueError(f"dtype must be a floating-point torch dtype such as 'float32', got {_shown(value)}")
+        elif name == "id2label" and value is not None:
+            _check_labels(value)
         elif name == "hidden_act":
             _check_activation(value)
         elif name == "mask":
@@ -156,6 +243,8 @@ class SemFocusConfig(PreTrainedConfig):
             )
         if self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} must be below vocab_size={self.vocab_size}")
+        if self.problem_type == "single_label_classification" and self.num_labels == 1:
+            raise ValueError("problem_type='single_label_classification' needs num_labels of at least 2, got 1")
 
     def mask_of_layer(self, index: int) -> MaskStrategy:
         """The strategy of layer `index`."""
@@ -200,12 +289,15 @@ class SemFocusConfig(PreTrainedConfig):
 
 def _check_bounds(name: str, value: Any) -> None:
     low, high = BOUNDS[name]
-    if value is None:
-        return
-    fits = not isinstance(value, bool) and math.isfinite(value)
-    if not fits or not (low is None or value >= low) or not (high is None or value <= high):
-        bound = f">= {low}" + ("" if high is None else f" and <= {high}")
-        raise ValueError(f"{name} must be {bound}, got {value!r}")
+    # Comparisons hold for NaN (never true) and for integers beyond any float.
+    if value is not None and (isinstance(value, bool) or not low <= value <= high):
+        bound = f">= {low}" + (f" and <= {high}" if high <= 1 or value > high else "")
+        raise ValueError(f"{name} must be {bound}, got {_shown(value)}")
+
+
+def _check_labels(labels: dict[int, str] | dict[str, str]) -> None:
+    if not labels or {str(key) for key in labels} != {str(index) for index in range(len(labels))}:
+        raise ValueError(f"id2label must name the labels 0, 1, … without a gap, got {_shown(labels)}")
 
 
 def _check_activation(name: str) -> None:

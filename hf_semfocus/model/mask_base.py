@@ -10,6 +10,7 @@ Shapes: B batch, H heads, Q queries, K keys. Rows are queries.
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
@@ -62,6 +63,11 @@ def _allowed(kind: type, limits: dict[str, Any]) -> str:
     return " ".join([words, " and ".join(bounds)]).strip()
 
 
+def _largest(kind: type) -> float:
+    """Whole numbers meet int64 positions, and are added to them."""
+    return 2**62 if kind is int else sys.float_info.max
+
+
 def _is_allowed(value: Any, kind: type, limits: dict[str, Any]) -> bool:
     if limits.get("choices") and value not in limits["choices"]:
         return False
@@ -70,7 +76,7 @@ def _is_allowed(value: Any, kind: type, limits: dict[str, Any]) -> bool:
     # bool is an int to Python, not to a reader of `topk:True`.
     if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
         return False
-    if not math.isfinite(value):
+    if not abs(value) <= _largest(kind):
         return False
     return (
         (limits.get("minimum") is None or value >= limits["minimum"])
@@ -182,9 +188,11 @@ class MaskStrategy:
                 continue
             value = getattr(self, name)
             if not _is_allowed(value, kind, limits):
+                allowed = _allowed(kind, limits)
+                if kind is int and isinstance(value, int) and value > _largest(kind):
+                    allowed += " and <= 2**62"
                 raise ValueError(
-                    f"mask strategy {self.name or type(self).__name__!r} needs {name}, "
-                    f"{_allowed(kind, limits)}; got {value!r}"
+                    f"mask strategy {self.name or type(self).__name__!r} needs {name}, {allowed}; got {value!r}"
                 )
             if kind is float:
                 object.__setattr__(self, name, float(value))

@@ -98,6 +98,8 @@ class TrainingOptions:
         eval_batch_size: examples an evaluation step, on each process.
         gradient_checkpointing: recompute each layer in the backward pass to save memory.
         bf16: autocast to bfloat16.
+        analysis_every: record the theory's quantities on held-out rows at the start, after each so many epochs and at the
+            end (see `hf_semfocus.analysis.probe_quantities`); 0: never. It does not change what is trained.
     """
 
     optimizer: str = "sgd"
@@ -116,6 +118,7 @@ class TrainingOptions:
     eval_batch_size: int = 250
     gradient_checkpointing: bool = False
     bf16: bool = False
+    analysis_every: int = 0
 
     def __post_init__(self) -> None:
         _check(self.optimizer in OPTIMIZERS, "optimizer", self.optimizer, ", ".join(OPTIMIZERS))
@@ -136,6 +139,7 @@ class TrainingOptions:
         )
         for name in ("batch_size", "eval_batch_size", "epochs"):
             _check(1 <= getattr(self, name) < 2**31, name, getattr(self, name), "1 … 2147483647")
+        _check(0 <= self.analysis_every < 2**31, "analysis_every", self.analysis_every, "0 (never) … 2147483647")
         _check(
             0 <= self.max_grad_norm < math.inf, "max_grad_norm", self.max_grad_norm, "a finite number of at least 0"
         )
@@ -231,12 +235,7 @@ class RunSpec:
                 near = difflib.get_close_matches(key, known, n=1)
                 raise ValueError(f"unknown model option {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         values = {"mask": self.mask, **self.model}
-        try:
-            SemFocusConfig(**values)
-        except ValueError:
-            raise
-        except Exception as error:  # huggingface_hub's strict dataclasses raise types of their own
-            raise ValueError(" ".join(str(error).split())) from error
+        SemFocusConfig(**values)
         return values
 
     def data_options(self) -> dict[str, Any]:
@@ -310,10 +309,12 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
     """The first setting in which two specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
 
-    The budget may differ, and so may the place of a file with a mask: its content counts (`mask_source`).
+    The budget may differ, and so may the place of a file with a mask: its content counts (`mask_source`). A setting that
+    the earlier one was written without has its default.
     """
 
-    old, new = flat(earlier), flat(later)
+    defaults = {f"training.{entry.name}": entry.default for entry in fields(TrainingOptions)}
+    old, new = {**defaults, **flat(earlier)}, flat(later)
     for key in [*new, *old]:
         if key not in ("training.epochs", "imports") and old.get(key) != new.get(key):
             return f"{key}: {old.get(key)!r} there, {new.get(key)!r} asked"

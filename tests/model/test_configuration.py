@@ -33,6 +33,7 @@ NON_DEFAULT = {
     "attention_dropout": 0.2,
     "classifier_dropout": 0.3,
     "pad_token_id": 4,
+    "tie_word_embeddings": False,
     "output_attentions": True,
     "num_labels": 7,
     "problem_type": "single_label_classification",
@@ -120,23 +121,69 @@ def test_impossible_values_raise_plain_value_errors_at_construction(fields, word
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"hidden_size": "64"}, "hidden_size"),
-        ({"hidden_size": 64.0}, "hidden_size"),
-        ({"mask": 5}, "mask"),
-        ({"layer_masks": "full"}, "layer_masks"),
-        ({"attention_form": "dense"}, "attention_form"),
-        ({"norm_position": "middle"}, "norm_position"),
-        ({"position_embedding_type": "rotary"}, "position_embedding_type"),
-        ({"pooling": "max"}, "pooling"),
-        ({"hidden_dropout": "0.1"}, "hidden_dropout"),
-    ],
-)
-def test_wrong_types_and_choices_raise_a_clear_error(fields, name):
-    with pytest.raises(Exception, match=name):
-        SemFocusConfig(**fields)
+HUGE = 10**5000  # beyond floats, and beyond what Python writes as text
+WRONG = [
+    ({"hidden_size": "64"}, "hidden_size must be int, got '64'"),
+    ({"hidden_size": 64.0}, "hidden_size must be int, got 64.0"),
+    ({"hidden_size": True}, "hidden_size must be int, got True"),
+    ({"hidden_size": [1] * 1000}, "hidden_size must be int"),
+    ({"num_hidden_layers": HUGE}, "<= 2147483647, got an integer of about 5000 digits"),
+    ({"embedding_std": 10**400}, "embedding_std must be >= 0 and <= 1e+30"),
+    ({"attention_scale": 10**400}, "attention_scale must be None or a number > 0"),
+    ({"attention_scale": "big"}, "attention_scale must be float, int or None, got 'big'"),
+    ({"mask": 5}, "mask must be str, got 5"),
+    ({"mask": f"topk:{2**63}"}, "needs k, an integer >= 1 and <= 2**62; got 9223372036854775808"),
+    ({"mask": f"block:{10**400}"}, "needs b, an integer >= 1 and <= 2**62"),
+    ({"mask": "random:3;seed=1" + "0" * 400}, "needs seed"),
+    ({"layer_masks": "full"}, "layer_masks must be list[str] or None, got 'full'"),
+    ({"layer_masks": ["full", 3]}, "layer_masks must be list[str] or None"),
+    ({"attention_form": "dense"}, "attention_form must be 'multihead' or 'bilinear', got 'dense'"),
+    ({"norm_position": "middle"}, "norm_position"),
+    ({"position_embedding_type": "rotary"}, "position_embedding_type"),
+    ({"pooling": "max"}, "pooling must be 'mean', 'cls' or 'last', got 'max'"),
+    ({"hidden_dropout": "0.1"}, "hidden_dropout must be float or int, got '0.1'"),
+    ({"pad_token_id": "0"}, "pad_token_id must be int or None"),
+    ({"hidden_act": None}, "hidden_act must be str, got None"),
+    # Fields that Transformers declares.
+    ({"chunk_size_feed_forward": -1}, "chunk_size_feed_forward must be >= 0, got -1"),
+    ({"num_labels": 0}, "num_labels must be >= 1, got 0"),
+    ({"num_labels": "2"}, "num_labels must be int, got '2'"),
+    ({"num_labels": HUGE}, "num_labels must be >= 1 and <= 16777216"),
+    ({"problem_type": "x"}, "'multi_label_classification' or None, got 'x'"),
+    ({"output_attentions": "yes"}, "output_attentions must be bool or None, got 'yes'"),
+    ({"output_hidden_states": 3}, "output_hidden_states must be bool or None, got 3"),
+    ({"return_dict": "x"}, "return_dict"),
+    ({"id2label": 5}, "id2label must be dict[int, str], dict[str, str] or None, got 5"),
+    ({"id2label": {}}, "id2label must name the labels 0, 1, … without a gap, got {}"),
+    ({"id2label": {"a": "b"}}, "id2label must name the labels"),
+    ({"id2label": {1: "a", 2: "b"}}, "id2label must name the labels"),
+    ({"label2id": 3}, "label2id"),
+    ({"dtype": "x"}, "dtype must be a floating-point torch dtype such as 'float32', got 'x'"),
+    ({"dtype": "nn"}, "got 'nn'"),
+    ({"dtype": "int8"}, "got 'int8'"),
+    ({"dtype": 5}, "dtype must be str, torch.dtype or None, got 5"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), WRONG, ids=range(len(WRONG)))
+def test_wrong_types_and_values_raise_one_short_line(fields, words):
+    config = SemFocusConfig()
+    before = config.to_dict()
+    for attempt in (lambda: SemFocusConfig(**fields), lambda: [setattr(config, *item) for item in fields.items()]):
+        with pytest.raises(ValueError) as error:
+            attempt()
+        assert type(error.value) is ValueError
+        assert words in str(error.value)
+        assert len(str(error.value).splitlines()) == 1
+    assert config.to_dict() == before
+
+
+def test_a_wrong_type_in_a_saved_configuration_is_named(tmp_path):
+    SemFocusConfig().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"hidden_size": 64', '"hidden_size": "64"'))
+    with pytest.raises(ValueError, match="hidden_size must be int, got '64'"):
+        AutoConfig.from_pretrained(tmp_path)
 
 
 def test_assignment_is_checked_too():
