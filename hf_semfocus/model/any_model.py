@@ -30,6 +30,10 @@ RESERVED = ("flash", "sdpa", "flex_attention", "paged|")
 # Modules that called one of our functions, while `apply_attention` looks.
 _seen: list[set[int]] = []
 
+#: Called by name with what an attention function computes from: module, query, key, valid, bias, softcap, scaling, mask,
+#: positions (a pair). They look and change nothing; `hf_semfocus.analysis` collects scores with one.
+observers: list[Callable[..., None]] = []
+
 
 def register_attention(mask_spec: str | MaskStrategy) -> str:
     """Make a mask strategy available as ``attn_implementation=`` of any Transformers model.
@@ -206,6 +210,11 @@ def _attention_function(mask: MaskStrategy) -> Callable[..., tuple[torch.Tensor,
         if position_bias is not None:
             bias = position_bias if bias is None else bias + position_bias
         positions = _positions(mask, attention_mask, valid, query.shape[2], key.shape[2])
+        for observe in observers:
+            observe(
+                module=module, query=query, key=key, valid=valid, bias=bias, softcap=softcap, scaling=scaling, mask=mask,
+                positions=positions,
+            )  # fmt: skip
         if bias is None and softcap is None and s_aux is None:
             attended = sparse_attention(
                 query, key, value, mask, valid, scaling, dropout, *positions, return_weights=output_attentions
