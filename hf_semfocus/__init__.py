@@ -6,6 +6,7 @@ Importing this registers the SemFocus classes with Transformers' Auto classes, a
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
@@ -21,6 +22,7 @@ from hf_semfocus.model.mask_strategies import (
 )
 from hf_semfocus.model.modeling_semfocus import (
     SemFocusConfig,
+    SemFocusForMaskedLM,
     SemFocusForSequenceClassification,
     SemFocusForTokenClassification,
     SemFocusModel,
@@ -29,6 +31,7 @@ from hf_semfocus.model.modeling_semfocus import (
 # `exist_ok`: the package may be reloaded, or imported after a checkpoint brought a copy of these classes.
 AutoConfig.register(SemFocusConfig.model_type, SemFocusConfig, exist_ok=True)
 AutoModel.register(SemFocusConfig, SemFocusModel, exist_ok=True)
+AutoModelForMaskedLM.register(SemFocusConfig, SemFocusForMaskedLM, exist_ok=True)
 AutoModelForSequenceClassification.register(SemFocusConfig, SemFocusForSequenceClassification, exist_ok=True)
 AutoModelForTokenClassification.register(SemFocusConfig, SemFocusForTokenClassification, exist_ok=True)
 
@@ -36,6 +39,7 @@ __all__ = [
     "MaskContext",
     "MaskStrategy",
     "SemFocusConfig",
+    "SemFocusForMaskedLM",
     "SemFocusForSequenceClassification",
     "SemFocusForTokenClassification",
     "SemFocusModel",

@@ -8,9 +8,11 @@ from .base_model import SemFocusModel, SemFocusPreTrainedModel
 from .configuration_semfocus import SemFocusConfig
 from .heads import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from .mask_extensions import __doc__ as _  # noqa: F401  # imported for what it registers
+from .masked_lm import SemFocusForMaskedLM
 
 __all__ = [
     "SemFocusConfig",
+    "SemFocusForMaskedLM",
     "SemFocusForSequenceClassification",
     "SemFocusForTokenClassification",
     "SemFocusModel",

@@ -25,6 +25,7 @@ EXTENSIONS = "mask_extensions"
 AUTO_MAP = {
     "AutoConfig": f"{MODELING}.SemFocusConfig",
     "AutoModel": f"{MODELING}.SemFocusModel",
+    "AutoModelForMaskedLM": f"{MODELING}.SemFocusForMaskedLM",
     "AutoModelForSequenceClassification": f"{MODELING}.SemFocusForSequenceClassification",
     "AutoModelForTokenClassification": f"{MODELING}.SemFocusForTokenClassification",
 }

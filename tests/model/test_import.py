@@ -31,7 +31,7 @@ def test_public_names_exist():
     assert set(hf_semfocus.__all__) <= set(dir(hf_semfocus))
     assert {
         "SemFocusConfig", "SemFocusModel", "SemFocusForSequenceClassification", "SemFocusForTokenClassification",
-        "MaskStrategy", "register_mask_strategy", "parse_mask", "list_mask_strategies",
+        "SemFocusForMaskedLM", "MaskStrategy", "register_mask_strategy", "parse_mask", "list_mask_strategies",
     } <= set(hf_semfocus.__all__)  # fmt: skip
 
 

@@ -3,10 +3,16 @@
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from hf_semfocus import (
     SemFocusConfig,
+    SemFocusForMaskedLM,
     SemFocusForSequenceClassification,
     SemFocusForTokenClassification,
     SemFocusModel,
@@ -18,6 +24,7 @@ AUTO = {
     SemFocusModel: AutoModel,
     SemFocusForSequenceClassification: AutoModelForSequenceClassification,
     SemFocusForTokenClassification: AutoModelForTokenClassification,
+    SemFocusForMaskedLM: AutoModelForMaskedLM,
 }
 
 

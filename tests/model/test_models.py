@@ -8,6 +8,7 @@ from torch import nn
 
 from hf_semfocus import (
     SemFocusConfig,
+    SemFocusForMaskedLM,
     SemFocusForSequenceClassification,
     SemFocusForTokenClassification,
     SemFocusModel,
@@ -16,7 +17,7 @@ from hf_semfocus import (
 
 from .test_masks import SPECS
 
-CLASSES = [SemFocusModel, SemFocusForSequenceClassification, SemFocusForTokenClassification]
+CLASSES = [SemFocusModel, SemFocusForSequenceClassification, SemFocusForTokenClassification, SemFocusForMaskedLM]
 FORMS = [
     {"attention_form": "multihead", "norm_position": "post", "num_attention_heads": 2},
     {"attention_form": "multihead", "norm_position": "pre", "position_embedding_type": "sinusoidal"},

@@ -13,6 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, PreTrain
 
 from hf_semfocus import (
     SemFocusConfig,
+    SemFocusForMaskedLM,
     SemFocusForSequenceClassification,
     SemFocusForTokenClassification,
     SemFocusModel,
@@ -23,7 +24,10 @@ from .isolated import run
 IDS = [[2, 3, 3, 2, 1, 3, 2], [3, 3, 2, 2, 0, 0, 0]]
 ATTENTION = [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]]
 INPUTS = {"input_ids": torch.tensor(IDS), "attention_mask": torch.tensor(ATTENTION)}
-AUTO_CLASSES = {"AutoConfig", "AutoModel", "AutoModelForSequenceClassification", "AutoModelForTokenClassification"}
+AUTO_CLASSES = {
+    "AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
+}  # fmt: skip
 
 OWN_STRATEGY = '''
 """A strategy of a user's own."""
@@ -83,7 +87,7 @@ def save(model, folder: Path) -> Path:
 LOAD = f"""
 import torch
 from pathlib import Path
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 INPUTS = dict(input_ids=torch.tensor({IDS}), attention_mask=torch.tensor({ATTENTION}))
 def check(auto, folder, expected=None):
     model = auto.from_pretrained(folder, trust_remote_code=True)
@@ -110,12 +114,16 @@ def classifier(tmp_path):
 def test_every_head_loads_in_a_process_without_the_package_and_without_network(classifier, tmp_path):
     base = save(SemFocusModel(config(mask="random:2;seed=3", attention_form="bilinear")), tmp_path / "base")
     tokens = save(SemFocusForTokenClassification(config(norm_position="pre", num_labels=3)), tmp_path / "tokens")
+    masked = save(SemFocusForMaskedLM(config(layer_masks=["topk:2", "banded:3"])), tmp_path / "masked")
     run(
         LOAD
         + f"""
 assert type(AutoConfig.from_pretrained({str(base)!r}, trust_remote_code=True)).__name__ == "SemFocusConfig"
 check(AutoModel, {str(base)!r})
 check(AutoModelForTokenClassification, {str(tokens)!r})
+masked = check(AutoModelForMaskedLM, {str(masked)!r})
+assert masked.decoder.weight is masked.get_input_embeddings().weight
+assert type(AutoModel.from_pretrained({str(masked)!r}, trust_remote_code=True)).__name__ == "SemFocusModel"
 model = check(AutoModelForSequenceClassification, {str(classifier)!r})
 assert type(AutoModel.from_pretrained({str(classifier)!r}, trust_remote_code=True)).__name__ == "SemFocusModel"
 model.save_pretrained({str(tmp_path / "again")!r})
