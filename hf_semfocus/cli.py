@@ -193,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     attention.add_argument("--heads", type=int, default=1, help="attention heads")
     attention.add_argument("--dim", type=int, default=64, help="head dim")
     attention.add_argument("--threads", type=int, default=2, help="torch threads on the CPU")
-    attention.add_argument("--rounds", type=int, help="runs of each (default: about 8 seconds a case, 7 to 31)")
+    attention.add_argument("--rounds", type=int, help="runs of each (default: about 12 seconds a case, 7 to 41)")
     attention.add_argument("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
     attention.add_argument("--device", default="cpu", help="cpu or cuda")
     attention.add_argument("--output", metavar="DIR", help="write attention.txt, .csv, .json and .png there")
@@ -220,6 +220,14 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--learning-rate", type=float, help="of the first epoch (default: 0.3)")
     parser.add_argument("--batch-size", type=int, help="examples a step (default: 100)")
     parser.add_argument("--layers", type=int, help="blocks of the encoder (default: 5)")
+    parser.add_argument(
+        "--analysis",
+        nargs="?",
+        type=int,
+        const=1,
+        metavar="EPOCHS",
+        help="record dispersion, separation, stability and gradient norms every so many epochs (alone: every epoch)",
+    )
     parser.add_argument(
         "--set",
         nargs="+",
@@ -253,6 +261,8 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("epochs", "optimizer", "learning_rate", "batch_size"):
         if getattr(options, name) is not None:
             asked["training"][name] = getattr(options, name)
+    if options.analysis is not None:
+        asked["training"]["analysis_every"] = options.analysis
     if options.layers is not None:
         asked["model"]["num_hidden_layers"] = options.layers
     for setting in options.set:

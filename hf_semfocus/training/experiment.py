@@ -151,7 +151,8 @@ def changed_note(base: Experiment, changed: Experiment) -> str | None:
         if task in base.tasks:
             before, after = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
             for key in after.keys() | before.keys():
-                if before.get(key) != after.get(key):
+                # What is recorded does not change what is trained.
+                if before.get(key) != after.get(key) and key != "training.analysis_every":
                     settings[f"{key} {before.get(key)} → {after.get(key)}"] = None
     told += sorted(settings)
     return f"{base.name!r}, changed on the command line: {'; '.join(told)}." if told else None

@@ -12,11 +12,14 @@ from safetensors.torch import save_model
 from transformers import TrainerCallback
 
 from .accuracy import measure_accuracy
+from .analysis_callback import PREFIX, analysis_of
 from .files import write_atomically
 from .rows import TensorRows
 from .spec import TrainingOptions
 
 BEST = "best.safetensors"
+# Held-out rows on which the theory's quantities are recorded: a few per cent of an epoch's time.
+ANALYSIS_ROWS = 100
 OnEpoch = Callable[[dict[str, Any]], None]
 
 
@@ -48,6 +51,14 @@ def epoch_entries(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for entry in log_history
         if "heldout_accuracy" in entry
     ]
+
+
+def initial_analysis(log_history: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The quantities recorded before the first step, from a Trainer's log; None where none were."""
+    for entry in log_history:
+        if "heldout_accuracy" not in entry and any(key.startswith(PREFIX) for key in entry):
+            return {key: value for key, value in entry.items() if key.startswith(PREFIX)}
+    return None
 
 
 class EpochRecorder(TrainerCallback):
@@ -89,6 +100,11 @@ class EpochRecorder(TrainerCallback):
         entry = self._measure(model, round(state.epoch))
         if self.options.keep == "best":
             self._keep_if_best(model, entry, epoch_entries(state.log_history))
+        if self.options.analysis_every and (
+            entry["epoch"] % self.options.analysis_every == 0
+            or why_stop([*epoch_entries(state.log_history), entry], self.options) is not None
+        ):
+            entry.update(self._analysis())
         entry["train_seconds"] = self._before["train_seconds"] + trained - self._epoch_started
         entry["seconds"] = self._before["seconds"] + time.perf_counter() - self._epoch_started
         self.trainer.log({key: value for key, value in entry.items() if key != "epoch"})
@@ -100,6 +116,15 @@ class EpochRecorder(TrainerCallback):
         if why_stop(history, self.options) is not None:
             control.should_training_stop = True
         return control
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Records the quantities of the initial weights; a resumed run has done so before."""
+        if self.options.analysis_every and state.global_step == 0:
+            self.trainer.log(self._analysis())
+
+    def _analysis(self) -> dict[str, float]:
+        found = analysis_of(self.trainer, self.heldout_rows.batch(slice(0, ANALYSIS_ROWS)))
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def _measure(self, model: torch.nn.Module, epoch: int) -> dict[str, Any]:
         trainer, size = self.trainer, self.options.eval_batch_size

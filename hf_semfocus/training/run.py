@@ -20,7 +20,7 @@ from .checkpoints import check_whole, latest_complete_checkpoint
 from .environment import process_state, versions
 from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
-from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, why_stop
+from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
 from .rows import TensorRows, already_batched
 from .run_files import read_run
 from .spec import RunSpec, difference, spread_seed
@@ -70,11 +70,11 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
         write_json(folder / "spec.json", spec.to_dict())
         (folder / "result.json").unlink(missing_ok=True)
     state.wait_for_everyone()
-    history = _train(spec, folder, trainer)
+    log = _train(spec, folder, trainer)
 
     if spec.training.keep == "best":
         load_model(model, str(folder / BEST))
-    result = _result(spec, model, rows, history, label_statistics(data["train"], spec.task))
+    result = _result(spec, model, rows, log, label_statistics(data["train"], spec.task))
     if state.is_main_process:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
@@ -158,20 +158,20 @@ def _make_trainer(spec, folder, model, rows, on_epoch) -> SemFocusTrainer:
 
 
 def _train(spec: RunSpec, folder: Path, trainer: SemFocusTrainer) -> list[dict[str, Any]]:
-    """Trains from the start or from the last whole checkpoint, and returns the history."""
+    """Trains from the start or from the last whole checkpoint, and returns the Trainer's log."""
     checkpoint = latest_complete_checkpoint(folder / "checkpoints")
     if checkpoint is None:
         trainer.train()
-        return epoch_entries(trainer.state.log_history)
+        return trainer.state.log_history
     check_whole(checkpoint)
-    history = epoch_entries(read_json(checkpoint / "trainer_state.json")["log_history"])
-    if why_stop(history, spec.training) is None:
+    log = read_json(checkpoint / "trainer_state.json")["log_history"]
+    if why_stop(epoch_entries(log), spec.training) is None:
         trainer.train(resume_from_checkpoint=str(checkpoint))
-        return epoch_entries(trainer.state.log_history)
+        return trainer.state.log_history
     # Killed after the last epoch and before the result: nothing is left to train.
     assert trainer.model is not None
     load_model(trainer.model, str(checkpoint / "model.safetensors"))
-    return history
+    return log
 
 
 def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
@@ -206,8 +206,8 @@ def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     return result
 
 
-def _result(spec: RunSpec, model, rows, history: list[dict[str, Any]], labels: dict[str, Any]) -> dict[str, Any]:
-    options = spec.training
+def _result(spec: RunSpec, model, rows, log: list[dict[str, Any]], labels: dict[str, Any]) -> dict[str, Any]:
+    options, history = spec.training, epoch_entries(log)
 
     def first(name: str, threshold: float) -> dict[str, Any] | None:
         return next((entry for entry in history if (entry[name] or 0.0) >= threshold), None)
@@ -233,6 +233,7 @@ def _result(spec: RunSpec, model, rows, history: list[dict[str, Any]], labels: d
         "data": _baselines(rows["train"], labels),
         "reach": {"left": reached.left, "right": reached.right, "sees_all": reached.sees_all, "text": reached.text},
         "dispersion": _dispersion(model, probe) if stopped != "diverged" else None,
+        "initial_analysis": initial_analysis(log),
         "processes": process_state().num_processes,
         "versions": versions(),
     }

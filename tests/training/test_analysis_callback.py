@@ -1,0 +1,146 @@
+"""The theory's quantities, recorded while a model trains: the right numbers, in every log, and nothing trained differently."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from transformers import Trainer, TrainingArguments
+
+from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification
+from hf_semfocus.analysis import capture_scores, gradient_norm, probe_quantities
+from hf_semfocus.training.analysis_callback import AnalysisCallback
+from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.spec import RunSpec, TrainingOptions, difference
+
+SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+
+
+def small_model(mask="topk:2"):
+    torch.manual_seed(0)
+    return SemFocusForSequenceClassification(SemFocusConfig(mask=mask, vocab_size=8, **SMALL))
+
+
+def batch(rows=6, length=9):
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(1, 8, (rows, length), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[0, -3:] = 0
+    return {"input_ids": ids, "attention_mask": mask, "labels": torch.randint(0, 2, (rows,), generator=generator)}
+
+
+def test_the_numbers_are_those_of_loops_over_the_definitions():
+    model, inputs = small_model(), batch()
+    found = probe_quantities(model, inputs)
+    full, kept, gaps, gains = [], [], [], []
+    layers = capture_scores(model, {name: value for name, value in inputs.items() if name != "labels"})
+    for layer in layers:
+        for row, keep, valid in zip(
+            *(tensor.flatten(0, 2).tolist() for tensor in (layer.scores, layer.keep, layer.valid)), strict=True
+        ):
+            all_scores = [score for score, fits in zip(row, valid, strict=True) if fits]
+            if not all_scores:
+                continue
+            chosen = [score for score, fits in zip(row, keep, strict=True) if fits]
+            rest = [score for score, one, fits in zip(row, keep, valid, strict=True) if fits and not one]
+            full.append(max(all_scores) - min(all_scores))
+            kept.append(max(chosen) - min(chosen))
+            gaps.append(min(chosen) - max(rest))
+            log_full = full[-1] - math.log(len(all_scores))
+            gains.append(log_full - (kept[-1] - math.log(len(chosen)) + math.log1p(1 / gaps[-1])))
+    for name, values in (("dispersion_full", full), ("dispersion_mask", kept), ("separation", gaps)):
+        assert found[f"{name}_mean"] == pytest.approx(sum(values) / len(values), rel=1e-5)
+        assert found[f"{name}_max"] == pytest.approx(max(values), rel=1e-5)
+    assert found["dispersion_ratio"] == pytest.approx(sum(kept) / sum(full), rel=1e-5)
+    assert found["improvement_share"] == pytest.approx(sum(gain > 0 for gain in gains) / len(gains))
+    model.eval()
+    model(**inputs).loss.backward()
+    norm = math.sqrt(sum(parameter.grad.double().pow(2).sum() for parameter in model.parameters()))
+    model.zero_grad()
+    assert found["gradient_norm"] == pytest.approx(norm, rel=1e-6)
+
+
+def test_a_mask_that_keeps_everything_has_no_separation():
+    found = probe_quantities(small_model("full"), batch())
+    assert not any(name.startswith("separation") for name in found)
+    assert found["dispersion_ratio"] == 1
+
+
+def test_measuring_leaves_the_model_and_the_generator_as_they_were():
+    model = small_model().train()
+    model.model.encoder.layers[0].eval()
+    before, state = [module.training for module in model.modules()], torch.get_rng_state()
+    probe_quantities(model, batch())
+    assert [module.training for module in model.modules()] == before
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert gradient_norm(model, batch()) == gradient_norm(model, batch())
+
+
+def rows(count=40):
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(1, 8, (count, 9), generator=generator)
+    return [{"input_ids": row, "labels": row[0] % 2} for row in ids]
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_any_trainer_records_into_its_log_and_tensorboard(every, tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
+    arguments = TrainingArguments(
+        str(tmp_path / "out"),
+        num_train_epochs=3,
+        per_device_train_batch_size=20,
+        report_to="tensorboard",
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+    )
+    trainer = Trainer(small_model(), arguments, train_dataset=rows())
+    AnalysisCallback(trainer, batch(), every=every)
+    trainer.train()
+    recorded = [entry for entry in trainer.state.log_history if "analysis_dispersion_ratio" in entry]
+    assert [round(entry["epoch"]) for entry in recorded] == ([0, 1, 2, 3] if every == 1 else [0, 2, 3])
+    assert recorded[0]["analysis_gradient_norm"] == pytest.approx(gradient_norm(small_model(), batch()), rel=1e-6)
+    board = EventAccumulator(str(tmp_path / "board"))
+    board.Reload()
+    (tag,) = (tag for tag in board.Tags()["scalars"] if tag.endswith("analysis_dispersion_ratio"))
+    assert [event.value for event in board.Scalars(tag)] == pytest.approx(
+        [entry["analysis_dispersion_ratio"] for entry in recorded], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True])
+def test_an_impossible_interval_is_refused(every):
+    with pytest.raises(ValueError, match=f"every is {every!r}; allowed: a whole number"):
+        AnalysisCallback(None, {}, every=every)
+
+
+def spec(**training):
+    options = TrainingOptions(epochs=3, stop_early=False, **training)
+    model = {**SMALL, "hidden_dropout": 0.2}
+    return RunSpec(
+        "even_pairs", length=6, train_size=30, validation_size=5, test_size=10, model=model, training=options
+    )
+
+
+def test_a_run_records_its_history_and_trains_the_same_weights(tmp_path):
+    results = [run_unit(spec(analysis_every=every), tmp_path / str(every)) for every in (0, 2)]
+    weights = [load_file(tmp_path / str(every) / "model" / "model.safetensors") for every in (0, 2)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    plain, recorded = (
+        [json.loads(line) for line in (tmp_path / str(every) / "history.jsonl").read_text().splitlines()]
+        for every in (0, 2)
+    )
+    assert not any(key.startswith("analysis_") for row in plain for key in row)
+    assert ["analysis_dispersion_mask_mean" in row for row in recorded] == [False, True, True]
+    assert results[0]["initial_analysis"] is None
+    assert results[1]["initial_analysis"]["analysis_gradient_norm"] > 0
+
+
+def test_a_specification_written_before_this_option_existed_is_the_same_run():
+    earlier = spec().to_dict()
+    del earlier["training"]["analysis_every"]
+    assert difference(earlier, spec().to_dict()) is None
+    assert "analysis_every: 0 there, 1 asked" in difference(earlier, spec(analysis_every=1).to_dict())
