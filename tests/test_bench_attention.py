@@ -1,10 +1,12 @@
 """`semfocus bench attention`: what is measured is what is said, and the ratios are what they are called."""
 
 import csv
+import itertools
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -134,21 +136,29 @@ def test_every_goal_is_among_the_default_cases():
     assert cases.cases_of(["topk:9"], None) == [Case("topk:9", *shape) for shape in cases.SHAPES]
 
 
-def test_implementations_take_turns():
-    """A round is one run of each; the next goes the other way round."""
-    order = []
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_each_implementation_follows_each_other_equally_often(count):
+    names = "abcde"[:count]
+    rounds = [measure.order_of(names, number) for number in range(2 * count)]
+    assert all(sorted(order) == list(names) for order in rounds)
+    pairs = Counter(pair for order in rounds for pair in itertools.pairwise(order))
+    assert set(pairs) == set(itertools.permutations(names, 2))
+    assert len(set(pairs.values())) <= 1
+
+
+def test_rounds_run_each_implementation_once_in_that_order(monkeypatch):
+    ran = []
     real = measure._timed
 
     def noted(step, device):
-        order.append(step)
+        ran.append(step)
         return real(step, device)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure, "_timed", noted)
-        (costs,) = measure.bench_attention([Case("topk:2", 1, 8)], Setting(threads=1, dim=4), rounds=2)
-    steps = list(dict.fromkeys(order))
-    assert order[2 * len(steps) :] == [*steps, *reversed(steps)]
-    assert {len(cost.seconds) for cost in costs.values() if not cost.note} == {2}
+    monkeypatch.setattr(measure, "_timed", noted)
+    (costs,) = measure.bench_attention([Case("banded:3", 1, 8)], Setting(threads=1, dim=4), rounds=4)
+    steps = list(dict.fromkeys(ran))
+    assert ran[2 * len(steps) :] == [step for number in range(4) for step in measure.order_of(steps, number)]
+    assert {len(cost.seconds) for cost in costs.values() if not cost.note} == {4}
 
 
 def test_threads_are_put_back():

@@ -15,8 +15,8 @@ from .cases import Case, Setting, memory_of_the_machine
 from .implementations import IMPLEMENTATIONS, Attend, NotInstalledError
 from .memory import peak_extra_bytes
 
-SECONDS_A_CASE = 8.0
-FEWEST_ROUNDS, MOST_ROUNDS = 7, 31
+SECONDS_A_CASE = 12.0
+FEWEST_ROUNDS, MOST_ROUNDS = 7, 41
 # Matrices of scores that an implementation which writes all of them holds at once, seen at most; with it, cases that would
 # need more than the machine has are left out, instead of being killed by the system.
 SCORES_HELD = {"mask-then-softmax": 5, "x-transformers": 6}
@@ -80,13 +80,14 @@ def bench_attention(
 ) -> Iterator[dict[str, Cost]]:
     """Measure each case: seconds round by round, then the peak memory of one call each.
 
-    A round runs every implementation once, in order and in reverse by turns, after two runs each that do not count. Inputs
-    and the output's gradient are the same standard normal numbers for all.
+    A round runs every implementation once, each after each other equally often (what ran before leaves caches and allocator
+    as it likes), after two runs each that do not count. Inputs and the output's gradient are the same standard normal numbers
+    for all.
 
     Args:
         cases: what to measure.
         setting: what all share.
-        rounds: how many; None: as many as take about 8 seconds, at least 7 and at most 31.
+        rounds: how many; None: as many as take about 12 seconds, at least 7 and at most 41.
         progress: called with the case's index and the share of it that is done.
 
     Yields:
@@ -106,6 +107,21 @@ def bench_attention(
             yield _case(case, setting, rounds, functools.partial(progress or _nobody_asks, index))
     finally:
         torch.set_num_threads(threads)
+
+
+def order_of(names: Sequence[str], number: int) -> list[str]:
+    """The order of a round: rows of a Latin square in which each name follows each other equally often (Williams, 1949).
+
+    With an even count of names a square of as many rounds does it, with an odd one that and its mirror image.
+
+    Example:
+        >>> ["".join(order_of("abcd", number)) for number in range(4)]
+        ['abdc', 'bcad', 'cdba', 'dacb']
+    """
+    count = len(names)
+    steps = [(index + 1) // 2 if index % 2 else -index // 2 for index in range(count)]
+    order = [names[(step + number) % count] for step in steps]
+    return order[::-1] if count % 2 and number // count % 2 else order
 
 
 def step_of(case: Case, setting: Setting, attend: Attend) -> Callable[[], tuple[torch.Tensor, ...]]:
@@ -151,7 +167,7 @@ def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[
         rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, round(SECONDS_A_CASE / warm)))
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds):
-        for name in steps if number % 2 == 0 else reversed(steps):
+        for name in order_of(list(steps), number):
             seconds[name].append(_timed(steps[name], device))
         progress((number + 1) / (rounds + 1))
     costs = {}
