@@ -1,20 +1,27 @@
-"""Collects attention scores and kept keys from a SemFocus model, without a change to what the model computes.
+"""Collects attention scores and kept keys from a model, without a change to what the model computes.
 
-Shapes: B batch, H heads, L sequence length.
+From SemFocus models, and from any other whose attention goes through `register_attention`.
+
+Shapes: B batch, H heads, Q queries, K keys, T head dim. Rows are queries; in self-attention Q = K = L.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..model.attention_interface import split_attention_mask
+from ..model import any_model
+from ..model.attention_interface import expand_attention_mask, split_attention_mask
+from ..model.attention_reference import compute_dtype, repeat_heads, score_scale, without_autocast
+from ..model.mask_base import MaskStrategy, check_valid, first_valid_key
+from ..model.mask_registry import parse_mask
 from .aggregate import aggregate
 from .dispersion import dispersion
 
 CHUNK_ELEMENTS = 2**24
-"""Scores of one layer that `probe_dispersion` holds at once: 64 MB in fp32."""
+"""Scores that are held at once: 64 MB in fp32."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +29,10 @@ class LayerScores:
     """What one attention layer saw and kept.
 
     Args:
-        scores: (B, H, L, L) scaled scores D in fp32 (fp64 for fp64 models), finite biases included; rows are queries.
-        keep: bool (B, H, L, L): the keys that the layer's mask kept.
-        valid: bool (B, H, L, L): the keys that it could have kept. Both are False throughout for a query that is
+        scores: (B, H, Q, K) scaled scores D in fp32 (fp64 for fp64 models), soft-capped where the model does so, finite
+            biases included; rows are queries.
+        keep: bool (B, H, Q, K): the keys that the mask kept.
+        valid: bool (B, H, Q, K): the keys that it could have kept. Both are False throughout for a query that is
             padding.
         input_dependent: whether the mask chose by the scores.
     """
@@ -35,18 +43,25 @@ class LayerScores:
     input_dependent: bool
 
 
-def capture_scores(model: torch.nn.Module, batch: Mapping[str, Any]) -> list[LayerScores]:
+Visit = Callable[[int, LayerScores], None]
+
+
+def capture_scores(
+    model: torch.nn.Module, batch: Mapping[str, Any], mask: str | MaskStrategy | None = None
+) -> list[LayerScores]:
     """The scores and kept keys of every attention layer, first layer first, for one batch.
 
     Runs one forward in evaluation mode without gradients; training flags are as they were afterwards.
 
     Args:
-        model: a SemFocus model with or without a head.
+        model: a SemFocus model, with or without a head, or any model with :func:`apply_attention`'s attention.
         batch: what its forward takes ("input_ids", "attention_mask", …), on the model's device. Padding is what no
-            query may attend to.
+            query may attend to, and is counted neither as key nor as query.
+        mask: look at what this mask would keep of the same scores, which stay those of the model as it is. None: the
+            model's own masks.
 
     Raises:
-        ValueError: the model has no attention layer with a mask strategy.
+        ValueError: the model has no attention layer of ours.
 
     Example:
         >>> layers = capture_scores(model, {"input_ids": ids})  # doctest: +SKIP
@@ -54,15 +69,33 @@ def capture_scores(model: torch.nn.Module, batch: Mapping[str, Any]) -> list[Lay
         torch.Size([2, 1, 20])
     """
     captured: list[LayerScores] = []
-    visit_scores(model, batch, lambda index, layer: captured.append(layer))
+    _visit_calls(model, batch, lambda call: captured.extend(_seen(call, mask, math.inf)))
     return captured
+
+
+def visit_scores(
+    model: torch.nn.Module, batch: Mapping[str, Any], visit: Visit, mask: str | MaskStrategy | None = None
+) -> None:
+    """As :func:`capture_scores`, a part at a time: memory for `CHUNK_ELEMENTS` scores, whatever the length.
+
+    Args:
+        visit: called as `visit(index, part)` for each part of each layer, as the layer is reached. Parts are some rows of
+            the batch, or some queries of one row; the same for the same shapes. A layer that is used several times (as in
+            ALBERT) counts as several.
+    """
+
+    def look(call: "_Call") -> None:
+        for part in _seen(call, mask, CHUNK_ELEMENTS):
+            visit(call.index, part)
+
+    _visit_calls(model, batch, look)
 
 
 def probe_dispersion(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Dispersion of all valid scores, and of those the model's masks keep, over every query, head, layer and example.
 
     Args:
-        model, batch: see `capture_scores`. Rows are taken in parts, so long inputs do not need all scores at once.
+        model, batch: see `capture_scores`. Scores are taken in parts, so long inputs do not need all at once.
 
     Returns:
         {"full": {"mean", "median", "q95", "max"}, "mask": {the same}}, on the same scores; padding is not counted.
@@ -73,68 +106,154 @@ def probe_dispersion(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
         found["full"].append(dispersion(layer.scores, layer.valid).flatten())
         found["mask"].append(dispersion(layer.scores, layer.keep).flatten())
 
-    for part in _parts(model, batch):
-        visit_scores(model, part, measure)
+    visit_scores(model, batch, measure)
     return {name: aggregate(torch.cat(values)) for name, values in found.items()}
 
 
-def visit_scores(model: torch.nn.Module, batch: Mapping[str, Any], visit: Callable[[int, LayerScores], None]) -> None:
-    """One forward as `capture_scores`; `visit(index, layer)` is called as each attention layer is reached."""
-    layers = attention_layers(model)
+def attention_layers(model: torch.nn.Module) -> list[Any]:
+    """The attention layers of a SemFocus model, in order: those that hold a mask strategy and give queries and keys."""
+    return [module for module in model.modules() if hasattr(module, "mask_strategy") and hasattr(module, "query_key")]
+
+
+def real_positions(batch: Mapping[str, Any]) -> torch.Tensor:
+    """Which positions of a batch are text: those that some query may attend to, whatever the form of the mask.
+
+    Returns:
+        bool (B, L).
+    """
+    first = batch["input_ids"] if batch.get("input_ids") is not None else batch["inputs_embeds"]
+    rows, length = first.shape[:2]
+    valid, _ = split_attention_mask(expand_attention_mask(batch.get("attention_mask"), rows, length))
+    if valid is None:
+        return torch.ones((rows, length), dtype=torch.bool, device=first.device)
+    return valid.any(1).any(1).expand(rows, length)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What an attention layer is about to compute from."""
+
+    index: int
+    query: torch.Tensor
+    key: torch.Tensor
+    scale: float | None
+    valid: torch.Tensor | None
+    bias: torch.Tensor | None
+    softcap: float | None
+    mask: MaskStrategy
+    positions: tuple[torch.Tensor | None, torch.Tensor | None]
+
+
+def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callable[[_Call], None]) -> None:
+    """One forward in evaluation mode without gradients; `look` is called as each attention layer is reached."""
+    layers, inside = attention_layers(model), {id(module) for module in model.modules()}
+    if not layers and not any(_goes_through_ours(module) for module in model.modules()):
+        raise ValueError(
+            f"{type(model).__name__} has no attention layer with a mask strategy; use a SemFocus model, or "
+            "apply_attention(model, mask) first"
+        )
     modes = [(module, module.training) for module in model.modules()]
     handles = []
+    index = 0
+
+    def seen(**arguments: Any) -> None:
+        nonlocal index
+        look(_Call(index=index, **arguments))
+        index += 1
+
+    def hook(layer: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        query, key = layer.query_key(args[0] if args else kwargs["hidden_states"])
+        valid, bias = split_attention_mask(kwargs.get("attention_mask"))
+        seen(
+            query=query, key=key, scale=layer.scale, valid=valid, bias=bias, softcap=None, mask=layer.mask_strategy,
+            positions=(None, None),
+        )  # fmt: skip
+
+    def observe(*, module: torch.nn.Module, scaling: float | None, **arguments: Any) -> None:
+        if id(module) in inside:
+            seen(scale=scaling, **arguments)
+
+    any_model.observers.append(observe)
     try:
-        for index, layer in enumerate(layers):
-
-            def hook(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], index: int = index) -> None:
-                visit(index, _seen(module, args, kwargs))
-
-            handles.append(layer.register_forward_pre_hook(hook, with_kwargs=True))
+        handles += [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
         model.eval()
         with torch.no_grad():
             model(**batch)
     finally:
+        any_model.observers.remove(observe)
         for handle in handles:
             handle.remove()
         for module, training in modes:
             module.training = training
+    if not index:
+        raise ValueError(f"{type(model).__name__} called none of our attention layers")
 
 
-def attention_layers(model: torch.nn.Module) -> list[Any]:
-    """The model's attention layers that have a mask strategy and give their scores, in order; `ValueError` if none."""
-    layers = [module for module in model.modules() if hasattr(module, "mask_strategy") and hasattr(module, "scores")]
-    if not layers:
-        raise ValueError(f"{type(model).__name__} has no attention layer with a mask strategy; use a SemFocus model")
-    return layers
+def _goes_through_ours(module: torch.nn.Module) -> bool:
+    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    return isinstance(name, str) and name.startswith(any_model.PREFIX)
 
 
-def _seen(layer: Any, args: tuple, kwargs: Mapping[str, Any]) -> LayerScores:
-    """What the layer is about to compute from, by the rules of its forward."""
-    hidden_BLd = args[0] if args else kwargs["hidden_states"]
-    scores = layer.scores(hidden_BLd)
-    valid, bias = split_attention_mask(kwargs.get("attention_mask"))
-    if bias is not None:
-        scores = scores + bias.to(scores.dtype)
-    if valid is None:
-        valid = torch.ones((), dtype=torch.bool, device=scores.device)
-    valid = valid.expand(scores.shape)
-    query, key = layer.query_key(hidden_BLd)
-    keep = layer.mask_strategy(scores, valid, query, key)
-    real_BL = valid.any(1).any(1)  # a position that no query may see is padding, and as a query it counts for nothing
-    is_query = real_BL[:, None, :, None]
-    return LayerScores(scores, keep & is_query, valid & is_query, bool(layer.mask_strategy.input_dependent))
+def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator[LayerScores]:
+    """Scores and kept keys of one layer, at most `most` scores at a time where the mask allows it."""
+    chosen = call.mask if mask is None else parse_mask(mask)
+    batch, heads, queries, _ = call.query.shape
+    keys = call.key.shape[2]
+    shape = (batch, heads, queries, keys)
+    valid = None if call.valid is None else check_valid(call.valid, shape)
+    bias = None if call.bias is None else call.bias.expand(shape)
+    query_positions, key_positions = _explicit(call.positions, valid, queries, keys, call.query.device)
+    # A position that no query may see is padding, and as a query it counts for nothing. Only self-attention without a
+    # cache has its queries among its keys.
+    real_BL = None if valid is None or queries != keys else valid.any(1).any(1)
+    rows = batch if most == math.inf else max(1, int(most // (heads * queries * keys)))
+    step = queries if rows > 1 or most == math.inf or not chosen.row_by_row else max(1, int(most // (heads * keys)))
+    for first in range(0, batch, rows):
+        some = slice(first, first + rows)
+        for low in range(0, queries, step):
+            part = slice(low, low + step)
+            query, key = call.query[some, :, part], call.key[some]
+            scores = _scores(query, key, call.scale, call.softcap)
+            if bias is not None:
+                scores = scores + bias[some, :, part].to(scores.dtype)
+            allowed = torch.ones((), dtype=torch.bool, device=scores.device) if valid is None else valid
+            allowed = allowed.expand(shape)[some, :, part]
+            places = _rows_of(query_positions, some)[..., part], _rows_of(key_positions, some)
+            keep = chosen(scores, allowed, query, key, *places)
+            if real_BL is not None:
+                is_query = real_BL.expand(batch, queries)[some, None, part, None]
+                keep, allowed = keep & is_query, allowed & is_query
+            yield LayerScores(scores, keep, allowed, bool(chosen.input_dependent))
 
 
-def _parts(model: torch.nn.Module, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """`batch` cut along its rows so that one layer's scores stay below `CHUNK_ELEMENTS`."""
-    first = batch["input_ids"] if batch.get("input_ids") is not None else batch["inputs_embeds"]
-    rows, length = first.shape[:2]
-    heads = max(getattr(layer, "heads", 1) for layer in attention_layers(model))
-    step = max(1, CHUNK_ELEMENTS // (heads * length**2))
+def _scores(query: torch.Tensor, key: torch.Tensor, scale: float | None, softcap: float | None) -> torch.Tensor:
+    """Scaled scores by the rules of the reference attention."""
+    with without_autocast(query):
+        precise = compute_dtype(query.dtype)
+        keys_BHKT = repeat_heads(key.to(precise), query.shape[1])
+        scores = torch.matmul(query.to(precise), keys_BHKT.transpose(-1, -2)) * score_scale(query, scale)
+        return scores if softcap is None else torch.tanh(scores / softcap) * softcap
 
-    def cut(value: Any, start: int) -> Any:
-        # A mask with one row serves all rows.
-        has_rows = isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) == rows and rows > 1
-        return value[start : start + step] if has_rows else value
 
-    return [{name: cut(value, start) for name, value in batch.items()} for start in range(0, rows, step)]
+def _explicit(
+    positions: tuple[torch.Tensor | None, torch.Tensor | None],
+    valid: torch.Tensor | None,
+    queries: int,
+    keys: int,
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions (Q,) or (B, Q), and (K,) or (B, K): those given, or the default ones of `MaskStrategy.__call__`.
+
+    Some queries alone do not show where they stand.
+    """
+    first: Any = 0 if valid is None else first_valid_key(valid)[:, :, 0]
+    query_positions, key_positions = positions
+    if query_positions is None:
+        query_positions = torch.arange(queries, device=device) + max(keys - queries, 0) - first
+    if key_positions is None:
+        key_positions = torch.arange(keys, device=device) - first
+    return query_positions, key_positions
+
+
+def _rows_of(positions: torch.Tensor, some: slice) -> torch.Tensor:
+    return positions[some] if positions.dim() == 2 and len(positions) > 1 else positions
