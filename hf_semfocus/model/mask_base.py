@@ -103,6 +103,12 @@ class MaskContext:
     query_positions: torch.Tensor
     key_positions: torch.Tensor
 
+    def query_and_key(self, mask: "MaskStrategy") -> tuple[torch.Tensor, torch.Tensor]:
+        """`query` and `key`, or a ``ValueError`` that says that `mask` needs them."""
+        if self.query is None or self.key is None:
+            raise ValueError(f"mask {str(mask)!r} looks at queries and keys; give them: mask(scores, query=…, key=…)")
+        return self.query, self.key
+
 
 def _positions(
     given: torch.Tensor | None, name: str, count: int, start: int, first: torch.Tensor | None, device: torch.device

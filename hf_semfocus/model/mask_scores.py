@@ -1,5 +1,7 @@
 """Input-dependent mask strategies ("heavy hitters"): the kept keys are chosen by their scores (DESIGN section 2)."""
 
+from fractions import Fraction
+
 import torch
 
 from .kth_largest import kth_largest
@@ -48,8 +50,59 @@ def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor
         if int(kept.sum()) == k * smallest.numel():
             # No ties, and nothing that is not valid among the k: the common case, at half the cost.
             return kept
+    return _from_the_largest(scores, valid, smallest, k)
+
+
+def _from_the_largest(
+    scores: torch.Tensor, valid: torch.Tensor, smallest: torch.Tensor, count: int | torch.Tensor
+) -> torch.Tensor:
+    """The `count` largest of each row, the last of which is `smallest`; ties from the left, and all NaN.
+
+    Args:
+        smallest, count: ``(…, 1)``; `count` may be one number for all rows.
+    """
     # Written so that NaN, which compares False with everything, counts as above.
     above = ~(scores <= smallest)
     tied = (scores == smallest) & valid
-    missing = k - above.sum(dim=-1, keepdim=True)
+    missing = count - above.sum(dim=-1, keepdim=True)
     return above | (tied & (tied.cumsum(dim=-1) <= missing))
+
+
+# Masses are added and compared as whole numbers, so that neither the order of a sum nor a device makes a difference.
+# Mass times denominator fits int64.
+MASS_PARTS = 2**40
+LARGEST_DENOMINATOR = 2**20
+
+
+@register_mask_strategy("topp")
+class TopP(MaskStrategy):
+    """The smallest set of keys whose softmax mass reaches p: the nucleus of the scores.
+
+    With the valid keys of a query in falling order of their scores, equal scores by rising index, and
+    ``P_j = exp(D_j) / Σ exp(D_l)`` over its valid keys, a key is kept if and only if the keys before it have a mass
+    below p together. So at least one key is kept where one is valid, and no kept key can be left out. Masses are as exact
+    as the dtype of the scores, and rounded to 2⁻⁴⁰; ``p = 1`` keeps every valid key. A row that holds NaN keeps at
+    least its NaN keys.
+
+    A few keys are kept where attention is sharp and many where it is flat: the number is not bounded, so attention needs
+    all scores. Cost: a sort of each row, O(Q · K log K), besides dense scores.
+
+    Source: Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1, for words; here for keys.
+    """
+
+    p: float = parameter(above=0.0, maximum=1.0)
+    row_by_row = True
+
+    def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
+        """The largest scores that have the mass p together; see :meth:`MaskStrategy.keep`."""
+        if self.p == 1:
+            return valid
+        ordered = scores.sort(dim=-1, descending=True).values
+        precise = torch.promote_types(ordered.dtype, torch.float32)
+        # No mass where nothing is valid, and where NaN or inf makes it unknown: one key, and all NaN, are kept then.
+        mass = (ordered.softmax(dim=-1, dtype=precise) * MASS_PARTS).nan_to_num(0.0).to(torch.int64)
+        before = mass.cumsum(dim=-1) - mass
+        share = Fraction(repr(self.p)).limit_denominator(LARGEST_DENOMINATOR)
+        wanted = mass.sum(dim=-1, keepdim=True) * share.numerator
+        count = (before * share.denominator < wanted).sum(dim=-1, keepdim=True).clamp(min=1)
+        return _from_the_largest(scores, valid, ordered.gather(-1, count - 1), count)

@@ -1,6 +1,7 @@
 """All mask strategies under one name. Importing this registers those that come with the package."""
 
 from .mask_base import MaskContext, MaskStrategy, first_valid_key, parameter
+from .mask_hashes import LSH
 from .mask_positions import Banded, Block, Full, Global, Random, Sink, Strided
 from .mask_registry import (
     MaskUnion,
@@ -10,9 +11,10 @@ from .mask_registry import (
     parse_mask,
     register_mask_strategy,
 )
-from .mask_scores import TopK
+from .mask_scores import TopK, TopP
 
 __all__ = [
+    "LSH",
     "Banded",
     "Block",
     "Full",
@@ -24,6 +26,7 @@ __all__ = [
     "Sink",
     "Strided",
     "TopK",
+    "TopP",
     "first_valid_key",
     "list_mask_strategies",
     "mask_parts",

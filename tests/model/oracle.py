@@ -4,6 +4,7 @@ Written from DESIGN section 2 with Python numbers and loops; nothing here calls 
 """
 
 import math
+from fractions import Fraction
 
 
 def hash31(query: int, key: int, seed: int) -> int:
@@ -30,22 +31,62 @@ def follows(name: str, n: int, query: int, key: int) -> bool:
     }[name]()
 
 
-def kept_by(spec: str, scores: list[float], valid: list[bool], query: int, keys: list[int]) -> set[int]:
+def nucleus(p: str, scores: list[float], candidates: list[int]) -> set[int]:
+    """The smallest set of candidates whose softmax mass reaches p; all of them for p = 1."""
+    kept: set[int] = set()
+    top = max((scores[j] for j in candidates), default=0.0)
+    mass = {j: Fraction(math.exp(scores[j] - top)) for j in candidates}
+    for j in sorted(candidates, key=lambda j: (-scores[j], j)):
+        if sum(mass[i] for i in kept) >= Fraction(p) * sum(mass.values()) and Fraction(p) < 1:
+            break
+        kept.add(j)
+    return kept
+
+
+def bucket(vector: list[float], bits: int, turn: int, seed: int) -> tuple[bool, ...]:
+    """The signs that `lsh` gives a vector in round `turn`."""
+    signs = []
+    for plane in range(turn * bits, (turn + 1) * bits):
+        normal = [
+            math.floor((sum(hash31(t, 12 * plane + u, seed) for u in range(12)) - 6 * (2**31 - 1)) / 2**12) / 2**19
+            for t in range(len(vector))
+        ]
+        signs.append(math.fsum(x * r for x, r in zip(vector, normal, strict=True)) > 0)
+    return tuple(signs)
+
+
+def kept_by(
+    spec: str,
+    scores: list[float],
+    valid: list[bool],
+    query: int,
+    keys: list[int],
+    vector: list[float],
+    key_vectors: list[list[float]],
+) -> set[int]:
     """Indices of the keys that one query keeps.
 
     Args:
         scores, valid, keys: score, validity and position of each key.
         query: position of the query.
+        vector, key_vectors: the query and the keys themselves.
     """
     candidates = [j for j in range(len(keys)) if valid[j]]
     kept: set[int] = set()
     for part in spec.split("+"):
         head, *rest = part.split(";")
         name, _, value = head.partition(":")
-        n = int(value) if value else 0
+        n = int(value) if value.isdigit() else 0
         options = dict(pair.split("=") for pair in rest)
         if name == "topk":
             kept |= set(sorted(candidates, key=lambda j: (-scores[j], j))[:n])
+        elif name == "topp":
+            kept |= nucleus(value, scores, candidates)
+        elif name == "lsh":
+            rounds, seed = range(int(options["rounds"])), int(options["seed"])
+            own = [bucket(vector, n, turn, seed) for turn in rounds]
+            kept |= {j for j in candidates if keys[j] == query}
+            kept |= {j for j in candidates if any(bucket(key_vectors[j], n, t, seed) == own[t] for t in rounds)}
         elif name == "random":
             seed = int(options.get("seed", 0))
             kept |= set(sorted(candidates, key=lambda j: (hash31(query, keys[j], seed), keys[j]))[:n])

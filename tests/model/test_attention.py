@@ -47,6 +47,8 @@ def sparse(query, key, value, spec, *args, **kwargs):
 
 def long_path(spec, keys):
     known = parse_mask(spec).structure(keys)
+    if known is None:
+        return "chunked"
     return "dense" if known.rows >= keys else "lists" if known.selected or known.random else "tiles"
 
 
@@ -74,11 +76,14 @@ def test_all_paths_equal_the_definition(spec, heads, queries, keys, kind, seed):
             g = h * heads[1] // heads[0]
             for i in range(queries):
                 scores = [0.7 * math.fsum((query[b, h, i] * key[b, g, j]).tolist()) for j in range(keys)]
-                kept = oracle.kept_by(spec, scores, full[b, h, i].tolist(), places[i], key_places)
+                kept = oracle.kept_by(
+                    spec, scores, full[b, h, i].tolist(), places[i], key_places,
+                    query[b, h, i].tolist(), key[b, g].tolist(),
+                )  # fmt: skip
                 row, out = oracle.attend(scores, kept, value[b, g].tolist())
                 assert torch.allclose(weights[b, h, i], torch.tensor(row, dtype=torch.float64), atol=1e-12)
                 assert torch.allclose(output[b, h, i], torch.tensor(out, dtype=torch.float64), atol=1e-12)
-    assert torch.equal(weights == 0, ~parse_mask(spec)(scores_of(query, key, 0.7), valid))
+    assert torch.equal(weights == 0, ~parse_mask(spec)(scores_of(query, key, 0.7), valid, query, key))
     for attend in (masked, sparse):
         assert torch.allclose(attend(query, key, value, spec, valid, scale=0.7), output, atol=1e-12)
 
@@ -97,7 +102,7 @@ def test_topk_with_enough_keys_and_full_equal_dense_attention(attend, keys):
 
 
 @all_paths
-@pytest.mark.parametrize("spec", ["topk:2", "topk:3+sink:1", "full"])
+@pytest.mark.parametrize("spec", ["topk:2", "topk:3+sink:1", "full", "topp:0.5", "lsh:2"])
 def test_grouped_query_attention_equals_repeated_heads(attend, spec):
     query, key, value = qkv(heads=6, groups=2)
     repeated = [tensor[:, [0, 0, 0, 1, 1, 1]] for tensor in (key, value)]
@@ -108,7 +113,7 @@ def test_grouped_query_attention_equals_repeated_heads(attend, spec):
 def test_causal_validity_equals_each_prefix_alone(attend):
     query, key, value = qkv(queries=6, keys=6)
     causal = torch.ones(6, 6, dtype=torch.bool).tril()[None, None]
-    for spec in ("topk:2", "banded:3", "full", "topk:2+sink:1"):
+    for spec in ("topk:2", "banded:3", "full", "topk:2+sink:1", "topp:0.6", "lsh:2"):
         whole = attend(query, key, value, spec, causal)
         for n in range(1, 7):
             last = attend(query[:, :, n - 1 : n], key[:, :, :n], value[:, :, :n], spec)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hf_semfocus import MaskStrategy, list_mask_strategies, parameter, parse_mask, register_mask_strategy
 from hf_semfocus.model import mask_registry
+from hf_semfocus.model.mask_hashes import hyperplanes
 from hf_semfocus.model.mask_positions import Banded, position_hash
 from hf_semfocus.model.mask_scores import TopK
 
@@ -27,22 +28,44 @@ SPECS = [
     "topk:1",
     "topk:3",
     "topk:50",
+    "topp:0.5",
+    "topp:0.9",
+    "topp:1.0",
+    "lsh:1;rounds=1;seed=0",
+    "lsh:3;rounds=2;seed=5",
     "banded:3+global:1",
     "topk:3+sink:1",
     "topk:2+banded:3",
+    "topp:0.5+sink:1",
+    "lsh:3;rounds=1;seed=0+topk:1",
     "random:2;seed=1+strided:3",
 ]
 
 
-def expected(spec, scores, valid):
-    """The oracle's answer for tensors `scores` (B, H, Q, K) and bool `valid` of the same shape."""
+DIM = 3
+
+
+def draw_vectors(batch, heads, queries, keys, generator=None):
+    """Queries and keys, whole numbers: no score or hash is within rounding of a tie without being one."""
+    shapes = ((batch, heads, queries, DIM), (batch, heads, keys, DIM))
+    return {
+        name: torch.randint(-9, 10, shape, generator=generator).double()
+        for name, shape in zip(("query", "key"), shapes, strict=True)
+    }
+
+
+def expected(spec, scores, valid, query, key):
+    """The oracle's answer for tensors `scores` (B, H, Q, K), bool `valid` of the same shape, queries and keys."""
     keep = torch.zeros_like(valid)
     for b in range(scores.shape[0]):
         rows = valid[b].flatten(0, 1).tolist()
         queries, keys = oracle.positions(scores.shape[2], rows)
         for h in range(scores.shape[1]):
             for i in range(scores.shape[2]):
-                kept = oracle.kept_by(spec, scores[b, h, i].tolist(), valid[b, h, i].tolist(), queries[i], keys)
+                kept = oracle.kept_by(
+                    spec, scores[b, h, i].tolist(), valid[b, h, i].tolist(), queries[i], keys,
+                    query[b, h, i].tolist(), key[b, h].tolist(),
+                )  # fmt: skip
                 keep[b, h, i, list(kept)] = True
     return keep
 
@@ -78,47 +101,55 @@ KINDS = ["all", "right", "left", "holes", "causal", "nothing"]
 def test_strategy_equals_the_definition(spec, batch, heads, queries, keys, kind, ties, seed):
     generator = torch.Generator().manual_seed(seed)
     shape = (batch, heads, queries, keys)
-    scores = (
-        torch.randint(0, 3, shape, generator=generator).float() if ties else torch.randn(shape, generator=generator)
-    )
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if ties:
+        scores = torch.randint(0, 3, shape, generator=generator).double()
+    vectors = draw_vectors(*shape, generator)
     valid = draw_valid(kind, batch, queries, keys, generator)
-    keep = parse_mask(spec)(scores, valid)
+    keep = parse_mask(spec)(scores, valid, **vectors)
     assert keep.dtype == torch.bool
     assert keep.shape == shape
-    assert torch.equal(keep, expected(spec, scores, valid.expand(shape)))
+    assert torch.equal(keep, expected(spec, scores, valid.expand(shape), **vectors))
     assert not (keep & ~valid).any()
     if kind == "all":
-        assert torch.equal(keep, parse_mask(spec)(scores, None))
+        assert torch.equal(keep, parse_mask(spec)(scores, None, **vectors))
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_left_padding_moves_the_pattern_with_the_text(spec):
-    scores = torch.randn(1, 1, 7, 7)
-    plain = parse_mask(spec)(scores)
-    padded_scores = torch.randn(1, 1, 10, 10)
+    scores, vectors = torch.randn(1, 1, 7, 7), draw_vectors(1, 1, 7, 7)
+    plain = parse_mask(spec)(scores, **vectors)
+    padded_scores, padded_vectors = torch.randn(1, 1, 10, 10), draw_vectors(1, 1, 10, 10)
     padded_scores[..., 3:, 3:] = scores
+    for name, tensor in vectors.items():
+        padded_vectors[name][:, :, 3:] = tensor
     valid = (torch.arange(10) >= 3)[None, None, None]
-    padded = parse_mask(spec)(padded_scores, valid)
+    padded = parse_mask(spec)(padded_scores, valid, **padded_vectors)
     assert torch.equal(padded[..., 3:, 3:], plain)
     assert not padded[..., :3].any()
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_one_query_against_a_cache_keeps_what_it_keeps_in_the_whole_text(spec):
-    scores = torch.randn(2, 2, 8, 8)
-    whole = parse_mask(spec)(scores)
-    assert torch.equal(parse_mask(spec)(scores[..., -1:, :]), whole[..., -1:, :])
-    third = parse_mask(spec)(scores[..., 3:4, :], query_positions=torch.tensor([3]))
+    scores, vectors = torch.randn(2, 2, 8, 8), draw_vectors(2, 2, 8, 8)
+    whole = parse_mask(spec)(scores, **vectors)
+
+    def one(place):
+        return vectors | {"query": vectors["query"][:, :, place : place + 1]}
+
+    assert torch.equal(parse_mask(spec)(scores[..., -1:, :], **one(7)), whole[..., -1:, :])
+    third = parse_mask(spec)(scores[..., 3:4, :], **one(3), query_positions=torch.tensor([3]))
     assert torch.equal(third, whole[..., 3:4, :])
     # Positions per example.
-    shifted = parse_mask(spec)(scores, query_positions=torch.arange(8) + 5, key_positions=torch.arange(8) + 5)
-    both = torch.stack([torch.arange(8), torch.arange(8) + 5])
-    mixed = parse_mask(spec)(scores, query_positions=both, key_positions=both)
+    steps = torch.arange(8)
+    shifted = parse_mask(spec)(scores, **vectors, query_positions=steps + 5, key_positions=steps + 5)
+    both = torch.stack([steps, steps + 5])
+    mixed = parse_mask(spec)(scores, **vectors, query_positions=both, key_positions=both)
     assert torch.equal(mixed[0], whole[0])
     assert torch.equal(mixed[1], shifted[1])
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SPECS if "topk" not in spec])
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if not parse_mask(spec).input_dependent])
 def test_patterns_fixed_by_positions_stand_alone(spec):
     mask = parse_mask(spec)
     assert not mask.input_dependent
@@ -126,7 +157,7 @@ def test_patterns_fixed_by_positions_stand_alone(spec):
     assert torch.equal(mask.on_positions(2, 9), mask(torch.randn(1, 1, 2, 9))[0, 0])
 
 
-@pytest.mark.parametrize("spec", ["topk:2", "topk:2+sink:1", "sink:1+topk:2"])
+@pytest.mark.parametrize("spec", ["topk:2", "topk:2+sink:1", "sink:1+topk:2", "topp:0.5", "lsh:4"])
 def test_masks_that_look_at_scores_say_so(spec):
     assert parse_mask(spec).input_dependent
     with pytest.raises(ValueError, match="depends on the scores"):
@@ -175,6 +206,74 @@ def test_topk_nan_stays_in_its_row():
     keep = parse_mask("topk:2")(scores)
     assert keep[0, 0, 1, 2]
     assert torch.equal(keep[0, 0, [0, 2]], clean[0, 0, [0, 2]])
+
+
+# topp
+
+
+def test_topp_by_hand():
+    # Masses 0.5, 0.25, 0.125, 0.125.
+    scores = torch.tensor([[[[0.125, 0.5, 0.125, 0.25]]]]).log()
+    for p, kept in ((0.4, [1]), (0.5, [1]), (0.51, [1, 3]), (0.75, [1, 3]), (0.8, [0, 1, 3]), (0.9, [0, 1, 2, 3])):
+        assert parse_mask(f"topp:{p}")(scores)[0, 0, 0].nonzero().flatten().tolist() == kept, p
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_topp_counts_equal_scores_exactly_and_from_the_left(dtype):
+    # p·10 is a whole number on paper, and not in binary.
+    for p in (0.1, 0.3, 0.6, 0.7, 0.8, 0.9):
+        keep = parse_mask(f"topp:{p}")(torch.full((1, 1, 1, 10), 3.0, dtype=dtype))[0, 0, 0]
+        assert keep.tolist() == [j < round(10 * p) for j in range(10)], p
+
+
+def test_topp_keeps_one_valid_key_whatever_the_scores():
+    scores = torch.tensor([[[[5.0, -torch.inf, -torch.inf]], [[1e4, -1e4, 0.0]], [[torch.nan, 0.0, 1.0]]]])
+    keep = parse_mask("topp:0.01")(scores, torch.tensor([False, True, True]))
+    assert keep.tolist() == [[[[False, True, False]], [[False, False, True]], [[False, False, True]]]]
+    assert parse_mask("topp:0.5")(scores)[0, 2, 0, 0]  # NaN, so that it shows
+
+
+# lsh
+
+
+def test_lsh_keeps_what_points_the_same_way_and_not_what_points_the_other_way():
+    key = torch.randn(1, 1, 30, 8, generator=torch.Generator().manual_seed(0))
+    key[0, 0, 7] = 0
+    mask = parse_mask("lsh:6;rounds=3")
+    own = torch.eye(30, dtype=torch.bool)
+    nowhere = {"query_positions": torch.full((30,), 99)}
+    for factor in (0.01, 1.0, 1000.0):  # lengths do not count
+        assert (mask(torch.zeros(1, 1, 30, 30), query=factor * key, key=key, **nowhere)[0, 0] & own).sum() == 30
+    opposite = mask(torch.zeros(1, 1, 30, 30), query=-key, key=key, **nowhere)[0, 0] & own
+    assert opposite.nonzero().tolist() == [[7, 7]]  # zero has one bucket only
+    assert mask(torch.zeros(1, 1, 30, 30), query=-key, key=key)[0, 0][own].all()
+
+
+def test_lsh_collides_with_the_probability_of_the_angle():
+    # At 60 degrees a bit agrees with probability 2/3, and 2 bits with 4/9; a seed is a draw.
+    query, key = torch.tensor([1.0, 0.0]), torch.tensor([0.5, 3**0.5 / 2])
+    hits = sum(
+        parse_mask(f"lsh:2;seed={seed}")(
+            torch.zeros(1, 1, 1, 2), query=query.view(1, 1, 1, 2), key=key.expand(1, 1, 2, 2)
+        )[0, 0, 0, 0].item()
+        for seed in range(600)
+    )
+    assert abs(hits / 600 - 4 / 9) < 4 * (4 / 9 * 5 / 9 / 600) ** 0.5
+
+
+def test_hyperplanes_are_those_of_a_normal_distribution():
+    planes = hyperplanes(20, 1000, seed=3).double()
+    assert abs(planes.mean()) < 0.03
+    assert abs(planes.var() - 1) < 0.05
+    assert abs((planes**4).mean() - 2.9) < 0.15  # 3 − 6/(5·12)
+    assert (planes @ planes.T / 1000).fill_diagonal_(0).abs().max() < 0.15
+    assert not torch.equal(planes, hyperplanes(20, 1000, seed=4).double())
+    assert torch.equal(planes[:5, :9], hyperplanes(5, 9, seed=3).double())
+
+
+def test_lsh_without_queries_and_keys_says_what_is_missing():
+    with pytest.raises(ValueError, match="'lsh:4;rounds=1;seed=0' looks at queries and keys"):
+        parse_mask("topk:1+lsh:4")(torch.zeros(1, 1, 2, 2))
 
 
 # random
@@ -246,6 +345,10 @@ def test_spelling_does_not_matter():
         ("", ["empty part", "''"]),
         ("topk:5+", ["empty part", "'topk:5+'"]),
         ("topk:5+bandd:3", ["'bandd'", "did you mean 'banded'"]),
+        ("topp:0", ["'topp'", "p", "a number > 0.0 and <= 1.0", "0.0"]),
+        ("topp:1.1", ["'topp'", "<= 1.0", "1.1"]),
+        ("lsh:63", ["'lsh'", "bits", "<= 62", "63"]),
+        ("lsh:4;round=2", ["'lsh'", "did you mean 'rounds'"]),
         (5, ["5", "string"]),
         (None, ["None", "string"]),
     ],
@@ -279,7 +382,18 @@ def registry():
 
 
 def test_built_in_names():
-    assert set(list_mask_strategies()) >= {"full", "banded", "block", "global", "sink", "random", "strided", "topk"}
+    assert set(list_mask_strategies()) >= {
+        "full",
+        "banded",
+        "block",
+        "global",
+        "sink",
+        "random",
+        "strided",
+        "topk",
+        "topp",
+        "lsh",
+    }
     assert list_mask_strategies() == sorted(list_mask_strategies())
 
 

@@ -92,7 +92,9 @@ def test_parts_of_queries_and_examples_make_no_difference(spec, monkeypatch):
         assert equal(results(sparse_attention, tensors, spec, valid, path=long_path(spec, 37)), whole, 1e-12)
 
 
-@pytest.mark.parametrize("spec", ["topk:4", "banded:3", "random:2+sink:1"])
+@pytest.mark.parametrize(
+    "spec", ["topk:4", "banded:3", "random:2+sink:1", "topp:0.6", "lsh:2;rounds=2", "topp:0.3+lsh:3"]
+)
 def test_the_chunked_path_equals_the_reference(spec, monkeypatch):
     monkeypatch.setitem(attention_sparse.CHUNK_SCORES, "cpu", 20)
     tensors = [tensor.requires_grad_() for tensor in qkv(2, 2, 23, 31)]
@@ -220,6 +222,7 @@ def test_a_users_structure_makes_its_pattern_cheap():
         ("topk:5", 16, 600, "lists"), ("topk:5+banded:3", 4, 2048, "lists"), ("random:5", 4, 2048, "lists"),
         ("banded:5", 4, 2048, "tiles"), ("block:5+global:1", 4, 2048, "tiles"), ("strided:64", 4, 2048, "tiles"),
         ("topk:1500", 1, 2048, "masked"), ("topk:1500", 16, 2048, "chunked"), ("topk:50", 4, 40, "masked"),
+        ("topp:0.9", 4, 40, "masked"), ("lsh:4+topk:2", 16, 2048, "chunked"),
     ],
 )  # fmt: skip
 def test_paths_by_shape(spec, batch, length, path):
