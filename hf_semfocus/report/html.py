@@ -14,6 +14,7 @@ from . import pictures
 from .files import drawn, write_whole
 from .findings import findings, headline
 from .palette import DARK, LIGHT, Theme, mask_styles
+from .predictions import k_sweep, number, prediction_picture, sentences, table
 from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
 
 FORMAT = 1
@@ -74,11 +75,16 @@ def render(summary: Mapping[str, Any]) -> str:
         rows=rows,
         blind=any(row.sees_all is False for row in rows),
         many=any(entry["n_runs"] > SEEDS_SHOWN for entry in summary["aggregates"]),
+        predicted=sentences(summary),
+        quantities=table(summary),
+        k_sweep=k_sweep(summary),
         pictures=_pictures(summary),
         styles=mask_styles(summary["masks"], summary["baseline"]),
         dark_baseline=DARK.baseline,
         tau=next(taus),
         heldout_tau=next(taus),
+        budget=_only({run["budget"] for run in runs} - {None}),
+        cut=_only({entry["restricted_at"] for entry in summary["speedups"]} - {None}),
         unfinished=sum(run["status"] == "unfinished" for run in runs),
         troubled=[run for run in runs if run["diverged"] or run["status"] in ("failed", "unfinished")],
         censored=[run for run in runs if run["status"] == "censored" and not run["diverged"]],
@@ -130,6 +136,12 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
         "a bound of the speed-up is known. Masks whose speed-up is undetermined are not drawn. A few points on a few tasks "
         "show no law.",
     ),
+    "predictions": (
+        prediction_picture,
+        "Speed-up against the quantities of the theory",
+        "Speed-up against the quantities that the paper explains it by, a point a task and mask (means over seeds). Open marks: a "
+        "run was censored, so the ratio of restricted means is a bound in one direction.",
+    ),
 }  # fmt: skip
 
 
@@ -159,6 +171,13 @@ def _alt(name: str, summary: Mapping[str, Any]) -> str:
             for entry in summary["speedups"]
         ]
         return "Bar chart of speed-ups. " + "; ".join(parts) + "."
+    if name == "predictions":
+        parts = [
+            f"{unit['task']} {unit['mask']}: speed-up {number(unit['speedup'])}, dispersion ratio "
+            f"{number(unit['dispersion_ratio'])}, separation {number(unit['separation'])}"
+            for unit in summary["analysis"]["units"]
+        ]
+        return "Scatter charts of speed-up against the theory's quantities. " + "; ".join(parts) + "."
     words = {"exact": "", "more": "at least ", "less": "at most "}
     parts = [
         f"{point['task']} {point['mask']}: dispersion ratio {point['ratio']:.2f}, "
@@ -171,6 +190,11 @@ def _alt(name: str, summary: Mapping[str, Any]) -> str:
 def _shared_tau(summary: Mapping[str, Any], name: str) -> str:
     values = {task.get(name) for task in summary["tasks"]}
     return percent(values.pop()) if len(values) == 1 else percent(None)
+
+
+def _only(values: set[int]) -> int | None:
+    """The one value that there is; None where there are none or several."""
+    return values.pop() if len(values) == 1 else None
 
 
 def _read_summary(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..data import task_info
 from .files import write_atomically, write_json
+from .predictions import predictions
 from .run_files import QUANTITIES, STATUSES, Run, read_experiment, read_runs
 from .statistics import Convergence, median_bounds, median_text, speed_up, summarise_pairs
 
@@ -45,6 +46,13 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
     common = {task: _common_epoch(of(task)) for task in tasks}
     baseline = experiment.get("baseline", "full")
     results = [run.result for run in runs if run.result]
+    speedups = [
+        _speedup_entry(task, mask, quantity, of(task, baseline), of(task, mask))
+        for task in tasks
+        for mask in masks
+        for quantity in QUANTITIES
+        if mask != baseline and of(task, mask)
+    ]
     return {
         "format": FORMAT,
         "name": experiment.get("name"),
@@ -71,13 +79,8 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
         "aggregates": [
             _aggregate(task, mask, of(task, mask), common[task]) for task in tasks for mask in masks if of(task, mask)
         ],
-        "speedups": [
-            _speedup_entry(task, mask, quantity, of(task, baseline), of(task, mask))
-            for task in tasks
-            for mask in masks
-            for quantity in QUANTITIES
-            if mask != baseline and of(task, mask)
-        ],
+        "speedups": speedups,
+        "analysis": _finite(predictions(runs, baseline, speedups)),
     }
 
 

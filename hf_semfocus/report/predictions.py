@@ -1,0 +1,117 @@
+"""What the theory predicts and what was seen, in words and in a picture made from the summary's numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
+from .palette import LIGHT, Theme, mask_styles
+from .tables import plural
+
+WORDS = {
+    "dispersion_ratio": "a smaller dispersion of the kept scores (δ_h/δ_s, at the end)",
+    "separation": "a larger separation of kept from left-out scores (Δ, at the end)",
+    "improvement_share": "more queries whose stability constant is smaller than full attention's (ξ_h < ξ_s, at the end)",
+    "gradient_ratio_initial": "a smaller gradient of the loss than the baseline's at the same initial weights",
+    "gradient_ratio_matched": "a smaller gradient of the loss than the baseline's at the same training loss",
+}
+LABELS = {
+    "dispersion_ratio": "δ of kept scores / δ of all scores",
+    "separation": "separation Δ",
+    "improvement_share": "share of queries with ξ_h < ξ_s",
+    "gradient_ratio_initial": "‖∇loss‖ / baseline's, same weights",
+    "gradient_ratio_matched": "‖∇loss‖ / baseline's, same loss",
+}
+
+
+def number(value: float | None) -> str:
+    """Three significant digits; "n/a" where a quantity is not defined."""
+    return "n/a" if value is None else f"{value:.3g}"
+
+
+def sentences(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A verdict and a sentence for each prediction; none claims more than its interval carries."""
+    found = []
+    for entry in (summary.get("analysis") or {}).get("correlations", []):
+        what = WORDS[entry["quantity"]]
+        points = f"{plural(entry['n'], 'point')} on {plural(entry['tasks'], 'task')}"
+        if entry["rho"] is None:
+            why = "too few for a correlation" if entry["verdict"] == "too few tasks" else "whose ranks are all equal"
+            text = f"Faster learning goes with {what}: not judged, {points} are {why}."
+            if entry["verdict"] != "too few tasks":
+                text = f"Faster learning goes with {what}: not judged, {points}, {why}."
+        else:
+            interval = f"ρ = {entry['rho']:.2f} [{entry['low']:.2f}, {entry['high']:.2f}], {points}"
+            said = {
+                "as predicted": "seen",
+                "against the prediction": "the opposite was seen",
+                "open": "open, the interval includes 0",
+            }[entry["verdict"]]
+            text = f"Faster learning goes with {what}: {said} (rank correlation with the speed-up {interval})."
+        found.append((entry["verdict"], text))
+    return found
+
+
+def table(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The units as text, a row a task and mask."""
+    return [_row(unit) for unit in (summary.get("analysis") or {}).get("units", [])]
+
+
+def k_sweep(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The ``topk:k`` masks by task and k."""
+    units: Sequence[Mapping[str, Any]] = (summary.get("analysis") or {}).get("k_sweep", [])
+    order = list(dict.fromkeys(unit["task"] for unit in units))
+    return [_row(unit) for task in order for unit in units if unit["task"] == task]
+
+
+def _row(unit: Mapping[str, Any]) -> dict[str, str]:
+    row = {name: number(unit[name]) for name in (*LABELS, "dispersion", "dispersion_ratio_initial", "heldout")}
+    bound = " (censored)" if unit["censored"] else ""
+    return {
+        **row,
+        "task": unit["task"],
+        "mask": unit["mask"],
+        "k": str(unit["k"] or ""),
+        "epochs": unit["epochs"],
+        "speedup": number(unit["speedup"]) + bound,
+    }
+
+
+def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
+    """Speed-up against each quantity, a point a task and mask. None where nothing was recorded, or only the baseline."""
+    units = [
+        unit
+        for unit in (summary.get("analysis") or {}).get("units", [])
+        if unit["mask"] != summary["baseline"] and unit["speedup"] is not None
+    ]
+    shown = [name for name in LABELS if any(unit[name] is not None for unit in units)]
+    if not shown:
+        return None
+    styles = mask_styles(summary["masks"], summary["baseline"], theme)
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(9.6, 3.1 * rows + 0.5), layout="constrained", facecolor=theme.paper)
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, name in zip(panels, shown, strict=False):
+        prepare(axes, theme)
+        axes.set_yscale("log")
+        axes.axhline(1, color=theme.faint, linewidth=1)
+        for unit in units:
+            if unit[name] is None:
+                continue
+            style = styles[unit["mask"]]
+            axes.plot(unit[name], unit["speedup"], style.marker, color=style.colour, markersize=6,
+                      markerfacecolor=theme.paper if unit["censored"] else style.colour)  # fmt: skip
+        plain_log_ticks(axes.yaxis)
+        axes.margins(0.12, 0.18)
+        axes.set_title(LABELS[name], **title_style(theme))
+    for axes in list(panels):
+        axes.set_visible(False)
+    masks = [mask for mask in summary["masks"] if any(unit["mask"] == mask for unit in units)]
+    figure.supylabel("speed-up (restricted means)", color=theme.ink, fontsize=9)
+    figure.legend(
+        handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
+        **legend_style(theme),
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,25 @@
+"""The section of the report on what the theory predicts."""
+
+from hf_semfocus.report.html import render
+from hf_semfocus.report.predictions import prediction_picture, sentences
+from hf_semfocus.training.predictions import PREDICTED
+from tests.training.test_predictions import MASKS, TASKS, made
+
+
+def test_every_prediction_has_words_in_the_report(summary_of):
+    summary = summary_of("quickstart")
+    assert summary["analysis"] is None
+    assert "What the theory predicts" not in render(summary)
+    assert prediction_picture(summary) is None
+    summary["analysis"] = made(-1)
+    summary["masks"], summary["baseline"] = MASKS, "full"
+    summary["tasks"] = [{**summary["tasks"][0], "name": task} for task in TASKS]
+    summary["runs"], summary["aggregates"], summary["speedups"], summary["reach"] = [], [], [], []
+    said = sentences(summary)
+    assert len(said) == len(PREDICTED)
+    assert said[0][0] == "as predicted"
+    assert "ρ = -1.00 [-1.00, -1.00], 21 points on 7 tasks" in said[0][1]
+    assert prediction_picture(summary) is not None
+    page = render(summary)
+    assert "What the theory predicts" in page
+    assert "How many keys" in page
