@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .options import check_options
+from .options import check_folder, check_integer, check_options
 from .tasks import get_task
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ def build_task(name: str, *, cache_dir: str | os.PathLike[str] | None = None, **
 
     task = get_task(name)
     check_options(name, options)
+    cache_dir = None if cache_dir is None else check_folder(task, "cache_dir", cache_dir)
     # datasets takes None as "not given"; the default of every option but the length is a value of its own.
     given = {option: value for option, value in options.items() if value is not None}
     builder = ListOps if task.level == "listops" else NNCH
-    return builder(config_name=task.name, cache_dir=None if cache_dir is None else os.fspath(cache_dir), **given)
+    return builder(config_name=task.name, cache_dir=cache_dir, **given)
 
 
 def load_task(
@@ -81,6 +82,8 @@ def load_task(
         pooling=pooling,
         **options,
     )
+    if num_proc is not None:
+        check_integer(get_task(name), "num_proc", num_proc, 1)
     try:
         builder.download_and_prepare(num_proc=num_proc)
     except DatasetGenerationError as error:

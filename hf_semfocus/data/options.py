@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -83,7 +84,7 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def _integer(task: Task, name: str, value: Any, low: int, high: int | None = None) -> int:
+def check_integer(task: Task, name: str, value: Any, low: int, high: int | None = None) -> int:
     """The value as an int, or ``ValueError``; booleans, floats and strings are not integers."""
     allowed = f"an integer from {low} up" if high is None else f"an integer from {low} to {high}"
     try:
@@ -95,6 +96,17 @@ def _integer(task: Task, name: str, value: Any, low: int, high: int | None = Non
     return number
 
 
+def check_folder(task: Task, name: str, value: Any) -> str:
+    """The folder's name as text, or ``ValueError``."""
+    try:
+        path = os.fspath(value)
+    except TypeError:
+        path = None
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise ValueError(f"{task.name}: {name} must be a folder's name, without NUL characters, got {value!r}")
+    return path
+
+
 def check_length(task: Task, length: Any, name: str = "length") -> tuple[int, int]:
     """The inclusive range of lengths that a user means by None (the task's default), a number, or ``(min, max)``."""
     if length is None:
@@ -102,11 +114,11 @@ def check_length(task: Task, length: Any, name: str = "length") -> tuple[int, in
     if isinstance(length, Sequence) and not isinstance(length, str):
         if len(length) != 2:
             raise ValueError(f"{task.name}: a range of {name}s is (min, max), got {length!r}")
-        low, high = (_integer(task, name, value, task.min_length, task.max_length) for value in length)
+        low, high = (check_integer(task, name, value, task.min_length, task.max_length) for value in length)
         if low > high:
             raise ValueError(f"{task.name}: a range of {name}s is (min, max) with min <= max, got {length!r}")
     else:
-        low = high = _integer(task, name, length, task.min_length, task.max_length)
+        low = high = check_integer(task, name, length, task.min_length, task.max_length)
     possible = task.lengths(low, high)
     # Single lengths are lowered to a possible one where the task says so, and the range then says what was meant.
     return (possible[0], possible[0]) if len(possible) == 1 else (low, high)
@@ -131,14 +143,14 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
     low, high = check_length(task, options.get("length"))
     defaults = {"train": 5000, "validation": 1000, "test": 2000}
     sizes = {
-        split: _integer(task, f"{split}_size", options.get(f"{split}_size", default), 1)
+        split: check_integer(task, f"{split}_size", options.get(f"{split}_size", default), 1)
         for split, default in defaults.items()
     }
     length_splits = options.get("length_splits") or ()
     if isinstance(length_splits, str) or not isinstance(length_splits, Sequence):
         raise ValueError(f"{task.name}: length_splits is a list of lengths such as [60, 80], got {length_splits!r}")
     for length in length_splits:
-        number = _integer(task, "a length in length_splits", length, task.min_length, task.max_length)
+        number = check_integer(task, "a length in length_splits", length, task.min_length, task.max_length)
         check_length(task, number, "length in length_splits")
         sizes[f"{LENGTH_SPLIT}{number}"] = sizes["test"]
     pooling = options.get("pooling", "mean")
@@ -154,7 +166,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
         low=low,
         high=high,
         sizes=tuple(sizes.items()),
-        seed=_integer(task, "seed", options.get("seed", 0), 0, _MAX_SEED),
+        seed=check_integer(task, "seed", options.get("seed", 0), 0, _MAX_SEED),
         pooling=pooling,
         allow_duplicates=duplicates,
     )

@@ -21,6 +21,7 @@ from .layers import (
     SinusoidalPositions,
     position_std,
 )
+from .mask_state import MaskState
 
 
 class SemFocusPreTrainedModel(PreTrainedModel):
@@ -32,6 +33,8 @@ class SemFocusPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["SemFocusEmbeddings", "SemFocusLayer"]  # noqa: RUF012  # Transformers' own pattern
     _supports_attention_backend = True
+    # Running means move by less than bf16 and fp16 can tell.
+    _keep_in_fp32_modules_strict = {"mask_state"}  # noqa: RUF012
     _can_record_outputs = {"hidden_states": SemFocusLayer, "attentions": SemFocusAttention}  # noqa: RUF012
 
     def __init__(self, config: SemFocusConfig, *args: Any, **kwargs: Any) -> None:
@@ -59,6 +62,8 @@ class SemFocusPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, SinusoidalPositions):
             init.copy_(module.table, module.compute_table())
+        elif isinstance(module, MaskState):
+            module.reset(init.copy_)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """The implementation to use; None means ours.
@@ -123,14 +128,16 @@ class SemFocusModel(SemFocusPreTrainedModel):
                 ``(B, H, L, L)``, and asking for them does not change the states.
 
         Raises:
-            ValueError: unless exactly one of `input_ids` and `inputs_embeds` is given; if the text is longer than
-                ``max_position_embeddings``; if the mask's shape does not fit.
+            ValueError: unless exactly one of `input_ids` and `inputs_embeds` is given; if the text has no token, or
+                more than ``max_position_embeddings``; if the mask's shape does not fit.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.tokens(input_ids)
         batch, length = inputs_embeds.shape[:2]
+        if length == 0:
+            raise ValueError("the input has 0 tokens; allowed: at least 1")
         if length > self.config.max_position_embeddings:
             raise ValueError(
                 f"the input has {length} tokens, and max_position_embeddings={self.config.max_position_embeddings}"

@@ -28,6 +28,12 @@ BAD = [
     ("parity_check", {"allow_duplicates": "yes"}, "True or False"),
     ("parity_check", {"length_splits": 80}, r"such as \[60, 80\]"),
     ("parity_check", {"length_splits": [0]}, "from 1 to 4096, got 0"),
+    ("parity_check", {"num_proc": "2"}, "parity_check: num_proc must be an integer from 1 up, got '2'"),
+    ("parity_check", {"num_proc": 0}, "num_proc must be an integer from 1 up, got 0"),
+    ("parity_check", {"cache_dir": 5}, "parity_check: cache_dir must be a folder's name, .*, got 5"),
+    ("parity_check", {"cache_dir": "a\0b"}, r"without NUL characters, got 'a\\x00b'"),
+    ("parity_check", {"cache_dir": b"a"}, "got b'a'"),
+    ("parity_check", {"cache_dir": ""}, "got ''"),
     ("parity_check", {"trian_size": 3}, "did you mean 'train_size'"),
 ]
 
@@ -35,7 +41,7 @@ BAD = [
 @pytest.mark.parametrize(("name", "options", "message"), BAD)
 def test_mistakes(name, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        load_task(name, cache_dir=tmp_path / "cache", **options)
+        load_task(name, **{"cache_dir": tmp_path / "cache", **options})
     assert not list(tmp_path.rglob("*.arrow"))
 
 

@@ -285,6 +285,9 @@ def test_too_long_inputs_are_refused(kind, dtype):
 
 def test_other_input_errors():
     model = small()
+    for arguments in ({"input_ids": draw_ids(1, 0)}, {"inputs_embeds": torch.zeros(2, 0, 12)}):
+        with pytest.raises(ValueError, match="the input has 0 tokens; allowed: at least 1"):
+            model(**arguments)
     for arguments in ({}, {"input_ids": draw_ids(1, 3), "inputs_embeds": torch.zeros(1, 3, 12)}):
         with pytest.raises(ValueError, match="exactly one"):
             model(**arguments)
