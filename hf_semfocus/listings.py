@@ -1,6 +1,7 @@
 """What `semfocus tasks` and `semfocus masks` show."""
 
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -29,19 +30,21 @@ def task_table(name: str | None = None) -> Table:
         for key, value in rows.items():
             table.add_row(key, Text(value))
         return table
-    columns = (Column("task", no_wrap=True), "level", "labels", "chance", "length", "example → target")
-    table = Table(*columns, title="* the paper's suite of 8")
+    # Narrow enough for 80 columns: the level is a heading, and the edges are not drawn.
+    columns = (Column("task", no_wrap=True), "labels", "chance", "length", "example → target")
+    table = Table(*columns, title="* the paper's suite of 8", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    level = None
     for task in list_tasks():
         info = task_info(task)
-        example = f"{info.example_text} → {info.example_target}"
-        star = "*" if task in paper else ""
+        if info.level != level:
+            level = info.level
+            table.add_row(Text(level, style="bold"))
         table.add_row(
-            f"{task}{star}",
-            info.level,
+            f"  {task}*" if task in paper else f"  {task}",
             str(len(info.labels)),
             f"{info.chance:.3g}",
             _length(info.default_length),
-            Text(example),
+            Text(f"{info.example_text} → {info.example_target}"),
         )
     return table
 
@@ -53,14 +56,16 @@ def _length(length) -> str:
 def mask_table() -> Table:
     """All registered mask strategies."""
     title = "join masks by + : topk:5+sink:1 keeps what either keeps"
-    table = Table("mask", "values", "depends on", "what it keeps", title=title)
+    columns = (Column("mask", no_wrap=True), Column("depends on", no_wrap=True), "what it keeps, and its values")
+    table = Table(*columns, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for name in list_mask_strategies():
         cls = mask_strategy_class(name)
         names = list(cls.parameter_types)
         written = name + "".join(f":{key}" if not place else f";{key}=…" for place, key in enumerate(names))
-        values = "; ".join(f"{key}: {cls.describe_parameter(key)}" for key in names)
-        about = (cls.__doc__ or "").strip().splitlines()[0]
-        table.add_row(written, values, "scores" if cls.input_dependent else "positions", about)
+        about = Text((cls.__doc__ or "").strip().splitlines()[0].replace("``", ""))
+        for key in names:
+            about.append(f"\n{key}: {cls.describe_parameter(key)}", style="dim")
+        table.add_row(written, "scores" if cls.input_dependent else "positions", about)
     return table
 
 

@@ -1,6 +1,7 @@
 """The command line: help with an example, one line and exit code 2 for bad input, nothing half-written."""
 
 import json
+import re
 
 import pytest
 
@@ -121,6 +122,22 @@ def test_listings(capsys):
     assert run("masks", "banded:3", "--length", "4") == 0
     drawn = [line.split() for line in capsys.readouterr().out.splitlines() if "■" in line]
     assert [row.count("■") for row in drawn] == [2, 3, 3, 2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["tasks"], ["masks"], ["bench", "data", "modular_arithmetic_brackets", "--rows", "8", "--repeats", "1"]],
+)
+def test_tables_are_readable_at_eighty_columns(arguments, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(*arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line.replace("=…", "") for line in lines)  # `seed=…` is how a mask is written
+    # A name and its numbers stand on one line, and what is text has room for a few words.
+    if arguments[0] != "masks":
+        assert any(re.match(r" *modular_arithmetic_brackets\*? .* 40 .*\w", line) for line in lines)
+    assert max(len(line.rstrip()) for line in lines[3:]) > 60
 
 
 def test_generate_writes_what_load_task_gives(tmp_path, capsys):

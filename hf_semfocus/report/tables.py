@@ -1,5 +1,6 @@
 """The comparison's table: the same rows on the terminal (rich), in Markdown (README, cards) and in `report.html`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -149,26 +150,43 @@ def _task_table(task: Mapping[str, Any], rows: list[Row], summary: Mapping[str, 
         f"{task['name']} · length {length_text(task['length'])} · {plural(len(summary['seeds']), 'seed')} · "
         f"chance {accuracy(task['chance'])} · majority {accuracy(task['majority_accuracy'])}"
     )
-    # Narrow enough for 80 columns, so held-out speed-ups are left to the report.
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    # Narrow enough for 80 columns: held-out speed-ups are left to the report, and only the epochs, of which there may be
+    # many, take more where the terminal is wider.
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+    )
     tau = percent(task.get("tau"))
     table.add_column("mask", no_wrap=True)
     table.add_column(f"epochs to\n{tau} training")
-    table.add_column("speed-up", min_width=16)
-    table.add_column("held-out\nend / best", no_wrap=True)
+    table.add_column("speed-up", no_wrap=True)
+    table.add_column("held-out\nend/best", no_wrap=True)
     table.add_column("s an\nepoch", justify="right", no_wrap=True)
     table.add_column(f"s to\n{tau}", justify="right", no_wrap=True)
     for row in rows:
         cells = (
-            row.mask,
+            _folded(re.split("(?=[+;])", row.mask)),
             row.epochs,
-            row.speed_up.replace(" (", "\n("),
-            f"{row.heldout_end} / {row.heldout_best}",
+            # An interval stays in one piece.
+            "\n".join(
+                line if "[" in line else _folded(re.split("(?<= )", line))
+                for line in row.speed_up.replace(" (", "\n(").splitlines()
+            ),
+            f"{row.heldout_end}/{row.heldout_best}",
             row.seconds_per_epoch,
             row.seconds_to_tau,
         )
         table.add_row(*map(Text, cells), style="dim" if row.is_baseline else None)
     return table
+
+
+def _folded(pieces: list[str], width: int = 18) -> str:
+    """The pieces joined, over as many lines as it takes for each line to have at most `width` characters."""
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def markdown_table(summary: Mapping[str, Any]) -> str:

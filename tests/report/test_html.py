@@ -172,3 +172,20 @@ def test_outcomes_in_words():
     assert outcome(run) == "diverged in epoch 9 after it had reached τ in epoch 5"
     assert outcome({**run, "diverged": False}) == "reached τ"
     assert outcome({**run, "status": "censored", "diverged": False}) == "censored: budget used up"
+
+
+def test_the_page_explains_censoring_with_the_budget_that_was_used(summary_of):
+    summary = summary_of("everything")
+    assert {run["budget"] for run in summary["runs"]} - {None} == {40}
+    for run in summary["runs"]:
+        run["budget"] = run["budget"] and 30
+    for entry in summary["speedups"]:
+        entry["restricted_at"] = entry["restricted_at"] and 30
+    text = Page(render(summary)).text
+    assert "It is shown as “>30”: never dropped, never counted as 30." in text
+    assert "the smallest budget of the runs (“at 30”)" in text
+    summary["runs"][0]["budget"] = 25
+    summary["speedups"][0]["restricted_at"] = 25
+    text = Page(render(summary)).text
+    assert "It is shown as “>” and the epochs it had: never dropped, never counted as those." in text
+    assert "the smallest budget of the runs. A run" in text

@@ -1,6 +1,7 @@
 """The same rows on the terminal and in Markdown."""
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -61,6 +62,31 @@ def test_the_terminal_shows_every_mask_and_what_to_beware_of(summary_of, width):
     assert max(map(len, text.splitlines())) <= width
     assert "3.1× [1.9, 5.2]" in text  # not broken over two lines
     assert "…" not in text
+
+
+def test_long_masks_and_many_epochs_fit_into_eighty_columns(summary_of):
+    summary = summary_of("everything")
+    text = json.dumps(summary, ensure_ascii=False)
+    for old, new in (
+        ('"banded:5"', '"topk:5+random:5;seed=17+global:2"'),
+        (">40, >40, >40", ">150, >150, >150, >150, >150"),
+        ("2 slower", "20 slower"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    summary = json.loads(text)
+    for entry in summary["aggregates"]:
+        entry.update(median_seconds_text=">12345", seconds_per_epoch=1234.5)
+    lines = printed(summary, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line.split() for line in lines if line.startswith("topk:5+random:5")]
+    # What may be long goes on below; numbers stand whole in the first line.
+    assert [row[0] for row in rows] == ["topk:5+random:5"] * 2
+    assert [row[-3:] for row in rows] == [["0.541/0.572", "1234", ">12345"], ["0.539/0.572", "1234", ">12345"]]
+    flat = " ".join(" ".join(lines).split())
+    for piece in (";seed=17+global:2", "undetermined of 3)", "3.1× [1.9, 5.2]"):
+        assert piece in flat
+    assert flat.count(">150") == 5
 
 
 def test_the_terminal_needs_no_markup_escapes(summary_of):
