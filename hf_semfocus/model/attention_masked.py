@@ -66,6 +66,7 @@ def masked_attention(
     key_positions: torch.Tensor | None = None,
     *,
     keep: torch.Tensor | None = None,
+    mask_state: Any = None,
     return_weights: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """As :func:`reference_attention`, cheaper to train. Gradients of gradients are not available here.
@@ -88,7 +89,7 @@ def masked_attention(
         with torch.no_grad():
             scores_BHQK = torch.matmul(q_BHQT, k_BHKT.transpose(-1, -2)) * scale
             if keep is None:
-                keep = mask.kept(scores_BHQK, valid, query, key, query_positions, key_positions)
+                keep = mask.kept(scores_BHQK, valid, query, key, query_positions, key_positions, mask_state)
             weights_BHQK = _masked_softmax(scores_BHQK, keep)
             dropout_mask = None
             if dropout > 0:

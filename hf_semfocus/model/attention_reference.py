@@ -4,6 +4,7 @@ Shapes: B batch, H query heads, G key and value heads (G divides H), Q queries, 
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +72,7 @@ def reference_attention(
     bias: torch.Tensor | None = None,
     softcap: float | None = None,
     sink_logits: torch.Tensor | None = None,
+    mask_state: Any = None,
     return_weights: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Masked softmax attention, equation by equation (DESIGN section 2).
@@ -95,6 +97,7 @@ def reference_attention(
             nothing.
         sink_logits: ``(H,)``: the score of one more key of each head, always kept, whose value is zero (gpt-oss); None:
             there is none.
+        mask_state: what the layer has learnt, for strategies that learn (:meth:`MaskState.read`).
         return_weights: also return the weights A ``(B, H, Q, K)``, before dropout, in the compute dtype.
 
     Returns:
@@ -122,7 +125,7 @@ def reference_attention(
         if bias is not None:
             scores_BHQK = scores_BHQK + bias.to(precise)
         with torch.no_grad():
-            keep_BHQK = mask(scores_BHQK, valid, query, key, query_positions, key_positions)
+            keep_BHQK = mask(scores_BHQK, valid, query, key, query_positions, key_positions, mask_state)
         if sink_logits is not None:
             sinks_BHQ1 = sink_logits.to(precise).view(1, -1, 1, 1).expand(*scores_BHQK.shape[:-1], 1)
             with_sinks = torch.cat([scores_BHQK, sinks_BHQ1], dim=-1), F.pad(keep_BHQK, (0, 1), value=True)

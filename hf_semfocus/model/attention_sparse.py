@@ -14,6 +14,8 @@ Rows that keep every key (the first queries under ``global``) are computed apart
 Shapes: B batch, H query heads, G key heads, Q queries, K keys, T head dim.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
@@ -92,6 +94,7 @@ def sparse_attention(
     key_positions: torch.Tensor | None = None,
     *,
     keep: torch.Tensor | None = None,
+    mask_state: Any = None,
     return_weights: bool = False,
     path: str | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -113,6 +116,7 @@ def sparse_attention(
         dropout: probability with which a weight is dropped, applied whenever it is above 0.
         query_positions, key_positions: see :meth:`MaskStrategy.__call__`.
         keep: what the mask keeps under `valid`, where the caller knows it already; used by the path ``masked``.
+        mask_state: what the layer has learnt, for strategies that learn (:meth:`MaskState.read`).
         return_weights: also return the weights A ``(B, H, Q, K)``, before dropout, in the compute dtype, without a
             gradient.
         path: one of the five paths, where a test or a benchmark wants it; None: :func:`choose_path`.
@@ -149,7 +153,7 @@ def sparse_attention(
         attend = masked_attention if path != "chunked" or return_weights else _in_chunks
         output, weights = attend(
             query, key, value, mask, valid, scale, dropout, query_positions, key_positions,
-            keep=keep, return_weights=return_weights,
+            keep=keep, mask_state=mask_state, return_weights=return_weights,
         )  # fmt: skip
         return (output, weights) if return_weights else output  # type: ignore[return-value]
     start = max(keys - queries, 0)
@@ -296,6 +300,7 @@ def _in_chunks(
     key_positions: torch.Tensor | None,
     *,
     keep: torch.Tensor | None,
+    mask_state: Any,
     return_weights: bool,
 ) -> tuple[torch.Tensor, None]:
     """As `masked`, some queries at a time, which are computed again when gradients are."""
@@ -315,8 +320,9 @@ def _in_chunks(
             part = valid if valid is None or valid.shape[2] == 1 else valid[:, :, rows]
             known = keep if keep is None or keep.shape[2] == 1 else keep[:, :, rows]
             return masked_attention(
-                query, key, value, mask, part, scale, dropout, query_positions[..., rows], key_positions, keep=known
-            )[0]
+                query, key, value, mask, part, scale, dropout, query_positions[..., rows], key_positions,
+                keep=known, mask_state=mask_state,
+            )[0]  # fmt: skip
 
         outputs.append(checkpoint(attend, query[:, :, rows], key, value, use_reentrant=False))
     return torch.cat(outputs, dim=2), None

@@ -11,7 +11,12 @@ from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention_interface import IMPLEMENTATION, eager_attention_forward, semfocus_attention_forward
+from .attention_interface import (
+    IMPLEMENTATION,
+    eager_attention_forward,
+    semfocus_attention_forward,
+    split_attention_mask,
+)
 from .attention_reference import compute_dtype, without_autocast
 from .attention_sparse import choose_path
 from .configuration_semfocus import SemFocusConfig
@@ -97,6 +102,7 @@ class SemFocusAttention(nn.Module):
 
     Attributes:
         mask_strategy: the :class:`MaskStrategy` of this layer.
+        mask_state: what the layer learns for its strategy; None for one that learns nothing.
         scale: factor on the scores.
     """
 
@@ -109,6 +115,7 @@ class SemFocusAttention(nn.Module):
         self.heads, d = config.num_attention_heads, config.hidden_size
         self.bilinear = config.attention_form == "bilinear"
         self.head_dim = d if self.bilinear else d // self.heads
+        self.mask_state = self.mask_strategy.make_state(self.head_dim, self.heads)
         self.attention_dropout = config.attention_dropout
         if config.attention_scale is not None:
             self.scale = float(config.attention_scale)
@@ -135,6 +142,10 @@ class SemFocusAttention(nn.Module):
             return self._split(self.score(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
         return self._split(self.query(hidden_BLd)), self._split(self.key(hidden_BLd))
 
+    def read_mask_state(self) -> Any:
+        """What the layer's strategy works with in this forward pass; see :meth:`MaskState.read`."""
+        return None if self.mask_state is None else self.mask_state.read()
+
     def scores(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """The scaled scores D, before masks and biases.
 
@@ -154,6 +165,7 @@ class SemFocusAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         keep: torch.Tensor | None = None,
+        mask_state: Any = None,
         output_attentions: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend.
@@ -162,8 +174,12 @@ class SemFocusAttention(nn.Module):
             hidden_states: ``(B, L, d)``.
             attention_mask: None, bool or additive, broadcastable to ``(B, H, L, L)``.
             keep: what the mask keeps, where the encoder knows it already; bool, broadcastable to ``(B, H, L, L)``.
+            mask_state: what :meth:`read_mask_state` gave to this pass; None: it is read. A caller that may compute a pass
+                twice reads it once.
             output_attentions: also return the weights ``(B, H, L, L)``.
         """
+        if mask_state is None:
+            mask_state = self.read_mask_state()
         query, key = self.query_key(hidden_states)
         value = self._split(self.value(hidden_states))
         # Not looked up in the registry of Transformers: another copy of this code (a checkpoint's) may own the name.
@@ -178,11 +194,24 @@ class SemFocusAttention(nn.Module):
             dropout=self.attention_dropout if self.training else 0.0,
             scaling=self.scale,
             keep=keep,
+            mask_state=mask_state,
             output_attentions=output_attentions,
         )
+        if self.mask_state is not None and self.training:
+            self._learn(mask_state, query, key, attention_mask)
         if self.bilinear:
             return attended_BLHT.sum(dim=2), weights
         return self.output(attended_BLHT.flatten(2)), weights
+
+    @torch.no_grad()
+    def _learn(
+        self, mask_state: Any, query: torch.Tensor, key: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> None:
+        """Let the state take in this pass. A position that no query may see is padding."""
+        assert self.mask_state is not None
+        valid, _ = split_attention_mask(attention_mask)
+        real_BL = None if valid is None else valid.flatten(1, 2).any(dim=1)
+        self.mask_state.learn(mask_state, query, key, real_BL)
 
 
 class SemFocusMLP(nn.Module):
@@ -249,6 +278,7 @@ class SemFocusEncoder(nn.Module):
                 hidden_states,
                 attention_mask=attention_mask,
                 keep=shared.get(mask),
+                mask_state=layer.attention.read_mask_state(),
                 output_attentions=output_attentions,
             )
         return self.final_norm(hidden_states)

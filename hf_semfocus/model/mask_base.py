@@ -16,6 +16,7 @@ from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
 import torch
 
+from .mask_state import MaskState
 from .mask_structure import Structure
 
 
@@ -96,12 +97,14 @@ class MaskContext:
         query_positions: int64, broadcastable to ``(B, 1, Q, 1)``: the position of each query in the text.
         key_positions: int64, broadcastable to ``(B, 1, 1, K)``: the position of each key; the first valid key has
             position 0, padding in front of it has negative positions.
+        state: what the layer has learnt for the strategy (:meth:`MaskState.read`), or None.
     """
 
     query: torch.Tensor | None
     key: torch.Tensor | None
     query_positions: torch.Tensor
     key_positions: torch.Tensor
+    state: Any = None
 
     def query_and_key(self, mask: "MaskStrategy") -> tuple[torch.Tensor, torch.Tensor]:
         """`query` and `key`, or a ``ValueError`` that says that `mask` needs them."""
@@ -246,6 +249,19 @@ class MaskStrategy:
         """
         return None
 
+    def make_state(self, head_dim: int, heads: int) -> MaskState | None:
+        """What one attention layer learns for the strategy, as a module with buffers; None: nothing.
+
+        Args:
+            head_dim: T.
+            heads: G, the number of key heads.
+
+        Example:
+            >>> parse_mask("cluster:8").make_state(head_dim=64, heads=1).centroids.shape
+            torch.Size([1, 8, 64])
+        """
+        return None
+
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """Which keys are kept. The default asks :meth:`pattern`; override it for a rule that needs more.
 
@@ -267,6 +283,7 @@ class MaskStrategy:
         key: torch.Tensor | None = None,
         query_positions: torch.Tensor | None = None,
         key_positions: torch.Tensor | None = None,
+        state: Any = None,
     ) -> torch.Tensor:
         """Apply the strategy.
 
@@ -276,6 +293,7 @@ class MaskStrategy:
             query, key: ``(B, H, Q, T)`` and ``(B, H_kv, K, T)``, for strategies that hash or cluster them.
             query_positions: int ``(Q,)`` or ``(B, Q)``. None: the last Q of the K positions.
             key_positions: int ``(K,)`` or ``(B, K)``. None: counted from the first valid key.
+            state: what :meth:`MaskState.read` gave, for strategies that learn.
 
         Returns:
             bool ``(B, H, Q, K)``; never True where `valid` is False.
@@ -289,7 +307,7 @@ class MaskStrategy:
         """
         if scores.dim() != 4:
             raise ValueError(f"scores must have shape (batch, heads, queries, keys), got {tuple(scores.shape)}")
-        kept = self.kept(scores, valid, query, key, query_positions, key_positions)
+        kept = self.kept(scores, valid, query, key, query_positions, key_positions, state)
         return kept.expand(scores.shape)
 
     def kept(
@@ -300,6 +318,7 @@ class MaskStrategy:
         key: torch.Tensor | None = None,
         query_positions: torch.Tensor | None = None,
         key_positions: torch.Tensor | None = None,
+        state: Any = None,
     ) -> torch.Tensor:
         """As :meth:`__call__`, but only broadcastable to `scores`: a rule fixed by positions stays ``(1, 1, Q, K)``."""
         scores = scores.detach()
@@ -317,6 +336,7 @@ class MaskStrategy:
                 query_positions, "query_positions", queries, offset, first, scores.device
             ).unsqueeze(-1),
             key_positions=_positions(key_positions, "key_positions", keys, 0, first, scores.device).unsqueeze(-2),
+            state=state,
         )
         if self.limited_to_pattern:
             pattern = self.pattern(context.query_positions, context.key_positions)

@@ -3,6 +3,7 @@
 Grammar: ``name[:value][;key=value]*``, several of them joined by ``+`` (a union keeps what any part keeps).
 """
 
+import dataclasses
 import difflib
 import functools
 import operator
@@ -13,6 +14,7 @@ from typing import TypeVar
 import torch
 
 from .mask_base import MaskContext, MaskStrategy
+from .mask_state import MaskState, UnionState
 from .mask_structure import Structure
 
 Strategy = TypeVar("Strategy", bound=type[MaskStrategy])
@@ -45,12 +47,19 @@ class MaskUnion(MaskStrategy):
         known = [part.structure(keys) for part in self.parts]
         return None if None in known else functools.reduce(operator.or_, known)
 
+    def make_state(self, head_dim: int, heads: int) -> MaskState | None:
+        """What the parts learn, if any does; see :meth:`MaskStrategy.make_state`."""
+        states = [part.make_state(head_dim, heads) for part in self.parts]
+        return None if all(state is None for state in states) else UnionState(states)
+
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """Keys that any part keeps; see :meth:`MaskStrategy.keep`."""
-        kept = self.parts[0].keep(scores, valid, context)
-        for part in self.parts[1:]:
-            kept = kept | part.keep(scores, valid, context)
-        return kept
+        states = (None,) * len(self.parts) if context.state is None else context.state
+        kept = [
+            part.keep(scores, valid, dataclasses.replace(context, state=state))
+            for part, state in zip(self.parts, states, strict=True)
+        ]
+        return functools.reduce(operator.or_, kept)
 
     def __str__(self) -> str:
         return "+".join(map(str, self.parts))

@@ -1,6 +1,7 @@
 """All mask strategies under one name. Importing this registers those that come with the package."""
 
 from .mask_base import MaskContext, MaskStrategy, first_valid_key, parameter
+from .mask_clusters import Cluster
 from .mask_hashes import LSH
 from .mask_positions import Banded, Block, Full, Global, Random, Sink, Strided
 from .mask_registry import (
@@ -12,14 +13,17 @@ from .mask_registry import (
     register_mask_strategy,
 )
 from .mask_scores import TopK, TopP
+from .mask_state import MaskState
 
 __all__ = [
     "LSH",
     "Banded",
     "Block",
+    "Cluster",
     "Full",
     "Global",
     "MaskContext",
+    "MaskState",
     "MaskStrategy",
     "MaskUnion",
     "Random",

@@ -33,6 +33,7 @@ AUTO_MAP = {
 #: Names that a shipped module may import from this package; a checkpoint has them in ``mask_strategies``.
 SHIPPABLE = {
     "MaskContext",
+    "MaskState",
     "MaskStrategy",
     "list_mask_strategies",
     "parameter",
