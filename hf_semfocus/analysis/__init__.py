@@ -1,8 +1,11 @@
 """The theory's quantities (DESIGN §2), one file each: pure functions on tensors, and what collects the tensors."""
 
 from .aggregate import aggregate
+from .bounds import is_vacuous, loose_bound, sharp_bound
 from .capture import LayerScores, capture_scores, probe_dispersion
 from .dispersion import dispersion
+from .lipschitz import Lipschitz, lipschitz
+from .mask_stability import MaskStability, mask_stability
 from .probe import gradient_norm, probe_quantities
 from .reach import Reach, reach
 from .separation import separation
@@ -10,15 +13,22 @@ from .stability import improvement, log_stability
 
 __all__ = [
     "LayerScores",
+    "Lipschitz",
+    "MaskStability",
     "Reach",
     "aggregate",
     "capture_scores",
     "dispersion",
     "gradient_norm",
     "improvement",
+    "is_vacuous",
+    "lipschitz",
     "log_stability",
+    "loose_bound",
+    "mask_stability",
     "probe_dispersion",
     "probe_quantities",
     "reach",
     "separation",
+    "sharp_bound",
 ]

@@ -134,7 +134,7 @@ def test_encoder_and_decoder_are_all_captured():
 
 
 def test_models_without_our_attention_are_refused():
-    with pytest.raises(ValueError, match="BertModel has no attention layer with a mask strategy.*apply_attention"):
+    with pytest.raises(ValueError, match=r"BertModel has no attention layer with a mask strategy.*apply_attention"):
         capture_scores(BertModel(BertConfig(**SIZES)), make_batch())
 
 
