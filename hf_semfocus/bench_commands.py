@@ -29,6 +29,8 @@ from .training.imports import import_strategies
 WIDTH = 100
 """Columns of the tables in files."""
 QUICK_ROUNDS = 3
+DISTURBED_FROM = 0.15
+"""Cores that other processes may keep busy during a case before it is called disturbed."""
 OTHERS = tuple(name for name in IMPLEMENTATIONS if name != "ours")
 
 
@@ -108,6 +110,8 @@ def _print_result(found: dict[str, Any], console: Console) -> None:
         f"{with_}; medians of {rounds} interleaved rounds, in brackets the quartiles of the rounds' ratios",
         highlight=False,
     )
+    for line in _beside_other_work(found["rows"]):
+        console.print(line, highlight=False)
     console.print()
     if found["goals"]:
         console.print(goal_table(found["goals"]))
@@ -120,6 +124,18 @@ def _print_result(found: dict[str, Any], console: Console) -> None:
     console.print(time_table(found["rows"]))
     console.print()
     console.print(memory_table(found["rows"]))
+
+
+def _beside_other_work(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line on what other processes took of the machine, where that is known."""
+    ours = [row for row in rows if row["implementation"] == "ours" and row["others_cores"] is not None]
+    disturbed = [row for row in ours if row["others_cores"] > DISTURBED_FROM]
+    if disturbed:
+        named = ", ".join(
+            f"{row['mask']} {row['batch']}x{row['length']} ({row['others_cores']:.1f} cores)" for row in disturbed
+        )
+        return [f"disturbed by other processes, so not to be relied on: {named}"]
+    return [f"other processes kept at most {max(row['others_cores'] for row in ours):.2f} cores busy"] if ours else []
 
 
 def goal_table(goals: Sequence[dict[str, Any]]) -> Table:

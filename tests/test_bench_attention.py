@@ -6,17 +6,23 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
+from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from hf_semfocus.attention import reference_attention
 from hf_semfocus.bench import cases, implementations, measure, results
 from hf_semfocus.bench.cases import Case, Setting
 from hf_semfocus.bench.measure import Cost
 from hf_semfocus.bench.memory import peak_extra_bytes
+from hf_semfocus.bench.others import OtherWork
+from hf_semfocus.bench_commands import _print_result, result
 from hf_semfocus.cli import main
 from hf_semfocus.model.mask_registry import parse_mask
 from hf_semfocus.report.cost_pictures import attention_cost
@@ -161,6 +167,24 @@ def test_rounds_run_each_implementation_once_in_that_order(monkeypatch):
     assert {len(cost.seconds) for cost in costs.values() if not cost.note} == {4}
 
 
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not say what others do")
+def test_the_work_of_other_processes_is_seen():
+    clock = OtherWork()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        time.sleep(0.7)
+        beside = clock.cores()
+        busy.kill()
+    assert beside > 0.2
+
+
+def test_a_disturbed_case_is_named(capsys):
+    case = Case("topk:5", 2, 8)
+    for cores, words in ((0.05, "at most 0.05 cores"), (1.25, "not to be relied on: topk:5 2x8 (1.2 cores)")):
+        costs = {name: Cost(case, name, "", None, (1.0,), 8, cores) for name in implementations.IMPLEMENTATIONS}
+        _print_result(result([costs], Setting(), "semfocus bench attention"), Console(width=100))
+        assert words in capsys.readouterr().out
+
+
 def test_threads_are_put_back():
     before = torch.get_num_threads()
     for _ in measure.bench_attention([Case("topk:2", 1, 8)], Setting(threads=2, dim=4), rounds=1):
@@ -229,12 +253,6 @@ def test_the_text_has_every_row_within_its_width(measured):
 
 
 def test_goals_and_wide_figures_fit_a_hundred_columns():
-    from io import StringIO
-
-    from rich.console import Console
-
-    from hf_semfocus.bench_commands import _print_result, result
-
     names = list(implementations.IMPLEMENTATIONS)
     costs = [
         {name: Cost(case, name, "", None, (9.8765, 12.345, 11.1), 7 * 2**30) for name in names}

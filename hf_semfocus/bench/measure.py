@@ -14,6 +14,7 @@ from ..model.mask_registry import parse_mask
 from .cases import Case, Setting, memory_of_the_machine
 from .implementations import IMPLEMENTATIONS, Attend, NotInstalledError
 from .memory import peak_extra_bytes
+from .others import OtherWork
 
 SECONDS_A_CASE = 12.0
 FEWEST_ROUNDS, MOST_ROUNDS = 7, 41
@@ -33,6 +34,7 @@ class Cost:
         path: the path that ours takes; None for others.
         seconds: forward and backward, in each round.
         peak_bytes: the most that a forward and backward pass held at once beyond the inputs (outputs and gradients included).
+        others_cores: cores that other processes kept busy during the case's rounds; None if it is not known.
     """
 
     case: Case
@@ -41,6 +43,7 @@ class Cost:
     path: str | None = None
     seconds: tuple[float, ...] = ()
     peak_bytes: int | None = None
+    others_cores: float | None = None
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -166,10 +169,12 @@ def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[
     if rounds is None:
         rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, round(SECONDS_A_CASE / warm)))
     seconds: dict[str, list[float]] = {name: [] for name in steps}
+    clock = OtherWork()
     for number in range(rounds):
         for name in order_of(list(steps), number):
             seconds[name].append(_timed(steps[name], device))
         progress((number + 1) / (rounds + 1))
+    others = clock.cores()
     costs = {}
     for name in IMPLEMENTATIONS:
         path = None
@@ -178,7 +183,7 @@ def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[
         if name in steps:
             gc.collect()
             peak = peak_extra_bytes(steps[name], device)
-            costs[name] = Cost(case, name, "", path, tuple(seconds[name]), peak)
+            costs[name] = Cost(case, name, "", path, tuple(seconds[name]), peak, others)
         else:
             costs[name] = Cost(case, name, notes[name], path)
     progress(1.0)

@@ -13,7 +13,7 @@ COLUMNS = (
     "mask", "batch", "length", "heads", "dim", "dtype", "device", "threads", "implementation", "note", "path", "rounds",
     "median_ms", "first_quartile_ms", "third_quartile_ms",
     "ours_over_this_time", "ours_over_this_time_first_quartile", "ours_over_this_time_third_quartile",
-    "peak_extra_bytes", "ours_over_this_memory",
+    "peak_extra_bytes", "ours_over_this_memory", "others_cores",
 )  # fmt: skip
 
 
@@ -49,6 +49,7 @@ def rows(measured: Sequence[dict[str, Cost]], setting: Setting) -> list[dict[str
                     "ours_over_this_time_third_quartile": ratio[2],
                     "peak_extra_bytes": cost.peak_bytes,
                     "ours_over_this_memory": memory_ratio(costs["ours"], cost),
+                    "others_cores": cost.others_cores,
                     "seconds": list(cost.seconds),
                 }
             )
