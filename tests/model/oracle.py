@@ -55,6 +55,13 @@ def bucket(vector: list[float], bits: int, turn: int, seed: int) -> tuple[bool, 
     return tuple(signs)
 
 
+def nearest(vector: list[float], centroids: list[list[float]]) -> int:
+    """The centroid that is nearest to the vector's direction."""
+    length = math.hypot(*vector)
+    distances = [math.fsum((x / length - c) ** 2 for x, c in zip(vector, row, strict=True)) for row in centroids]
+    return distances.index(min(distances))
+
+
 def kept_by(
     spec: str,
     scores: list[float],
@@ -63,6 +70,7 @@ def kept_by(
     keys: list[int],
     vector: list[float],
     key_vectors: list[list[float]],
+    centroids: list[list[list[float]] | None],
 ) -> set[int]:
     """Indices of the keys that one query keeps.
 
@@ -70,10 +78,11 @@ def kept_by(
         scores, valid, keys: score, validity and position of each key.
         query: position of the query.
         vector, key_vectors: the query and the keys themselves.
+        centroids: for each part, those of this head, or None.
     """
     candidates = [j for j in range(len(keys)) if valid[j]]
     kept: set[int] = set()
-    for part in spec.split("+"):
+    for part, learnt in zip(spec.split("+"), centroids, strict=True):
         head, *rest = part.split(";")
         name, _, value = head.partition(":")
         n = int(value) if value.isdigit() else 0
@@ -87,6 +96,9 @@ def kept_by(
             own = [bucket(vector, n, turn, seed) for turn in rounds]
             kept |= {j for j in candidates if keys[j] == query}
             kept |= {j for j in candidates if any(bucket(key_vectors[j], n, t, seed) == own[t] for t in rounds)}
+        elif name == "cluster":
+            assert learnt is not None
+            kept |= {j for j in candidates if nearest(key_vectors[j], learnt) == nearest(vector, learnt)}
         elif name == "random":
             seed = int(options.get("seed", 0))
             kept |= set(sorted(candidates, key=lambda j: (hash31(query, keys[j], seed), keys[j]))[:n])

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_semfocus import MaskStrategy, parse_mask
-from hf_semfocus.attention import reference_attention, sparse_attention
+from hf_semfocus import MaskStrategy, attention, parse_mask
 from hf_semfocus.model.attention_interface import (
     eager_attention_forward,
     expand_attention_mask,
@@ -20,7 +19,7 @@ from hf_semfocus.model.attention_interface import (
 from hf_semfocus.model.attention_masked import masked_attention
 
 from . import oracle
-from .test_masks import KINDS, SPECS, draw_valid
+from .test_masks import KINDS, SPECS, centroids_of, draw_valid, state_of
 
 LOW_PRECISION = [torch.float16, torch.bfloat16]
 
@@ -36,13 +35,26 @@ def qkv(batch=2, heads=2, queries=5, keys=5, dim=3, dtype=torch.float64, groups=
     return [draw(size, generator, dtype) for size in sizes]
 
 
+def layer_state(spec, key):
+    """What a layer with these keys gives to the strategy."""
+    return state_of(spec, key.shape[1], key.shape[-1])
+
+
+def reference_attention(query, key, value, spec, *args, **kwargs):
+    """The reference, as a layer calls it."""
+    state = layer_state(spec, key)
+    return attention.reference_attention(query, key, value, spec, *args, mask_state=state, **kwargs)
+
+
 def masked(query, key, value, spec, *args, **kwargs):
-    return masked_attention(query, key, value, parse_mask(spec), *args, **kwargs)[0]
+    state = layer_state(spec, key)
+    return masked_attention(query, key, value, parse_mask(spec), *args, mask_state=state, **kwargs)[0]
 
 
 def sparse(query, key, value, spec, *args, **kwargs):
     """The path that long inputs take."""
-    return sparse_attention(query, key, value, spec, *args, path=long_path(spec, key.shape[2]), **kwargs)
+    path, state = long_path(spec, key.shape[2]), layer_state(spec, key)
+    return attention.sparse_attention(query, key, value, spec, *args, path=path, mask_state=state, **kwargs)
 
 
 def long_path(spec, keys):
@@ -78,12 +90,13 @@ def test_all_paths_equal_the_definition(spec, heads, queries, keys, kind, seed):
                 scores = [0.7 * math.fsum((query[b, h, i] * key[b, g, j]).tolist()) for j in range(keys)]
                 kept = oracle.kept_by(
                     spec, scores, full[b, h, i].tolist(), places[i], key_places,
-                    query[b, h, i].tolist(), key[b, g].tolist(),
+                    query[b, h, i].tolist(), key[b, g].tolist(), centroids_of(spec, layer_state(spec, key), g),
                 )  # fmt: skip
                 row, out = oracle.attend(scores, kept, value[b, g].tolist())
                 assert torch.allclose(weights[b, h, i], torch.tensor(row, dtype=torch.float64), atol=1e-12)
                 assert torch.allclose(output[b, h, i], torch.tensor(out, dtype=torch.float64), atol=1e-12)
-    assert torch.equal(weights == 0, ~parse_mask(spec)(scores_of(query, key, 0.7), valid, query, key))
+    kept = parse_mask(spec)(scores_of(query, key, 0.7), valid, query, key, state=layer_state(spec, key))
+    assert torch.equal(weights == 0, ~kept)
     for attend in (masked, sparse):
         assert torch.allclose(attend(query, key, value, spec, valid, scale=0.7), output, atol=1e-12)
 
@@ -113,7 +126,7 @@ def test_grouped_query_attention_equals_repeated_heads(attend, spec):
 def test_causal_validity_equals_each_prefix_alone(attend):
     query, key, value = qkv(queries=6, keys=6)
     causal = torch.ones(6, 6, dtype=torch.bool).tril()[None, None]
-    for spec in ("topk:2", "banded:3", "full", "topk:2+sink:1", "topp:0.6", "lsh:2"):
+    for spec in ("topk:2", "banded:3", "full", "topk:2+sink:1", "topp:0.6", "lsh:2", "cluster:2"):
         whole = attend(query, key, value, spec, causal)
         for n in range(1, 7):
             last = attend(query[:, :, n - 1 : n], key[:, :, :n], value[:, :, :n], spec)
@@ -272,13 +285,14 @@ def test_the_same_inputs_give_bitwise_the_same_results_in_deterministic_mode(att
 @pytest.mark.parametrize("spec", SPECS)
 def test_weights_come_beside_the_output_and_do_not_change_it(spec):
     query, key, value = qkv(dtype=torch.float32)
-    plain, none = masked_attention(query, key, value, parse_mask(spec))
-    output, weights = masked_attention(query, key, value, parse_mask(spec), return_weights=True)
+    state = layer_state(spec, key)
+    plain, none = masked_attention(query, key, value, parse_mask(spec), mask_state=state)
+    output, weights = masked_attention(query, key, value, parse_mask(spec), mask_state=state, return_weights=True)
     assert none is None
     assert torch.equal(plain, output)
     reference = reference_attention(query, key, value, spec, return_weights=True)
     assert torch.allclose(weights, reference[1], atol=1e-6)
-    assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-6)
+    assert torch.allclose(weights.sum(-1)[reference[1].any(-1)], torch.ones(()), atol=1e-6)
 
 
 @all_paths
@@ -363,15 +377,18 @@ INTERFACES = [semfocus_attention_forward, eager_attention_forward]
 @pytest.mark.parametrize("made_in", [torch.float32, torch.float16, torch.bfloat16])
 def test_boolean_and_additive_masks_mean_the_same(forward, spec, made_in):
     query, key, value = qkv(dtype=torch.float32)
+    state = layer_state(spec, key)
     causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None].repeat(2, 1, 1, 1)
     causal[1, ..., 0] = False
-    output, weights = forward(Host(spec), query, key, value, causal, output_attentions=True)
+    output, weights = forward(Host(spec), query, key, value, causal, mask_state=state, output_attentions=True)
     expected = reference_attention(query, key, value, spec, causal).transpose(1, 2)
     assert torch.allclose(output, expected, atol=1e-6)
     assert not weights[~causal.expand_as(weights)].any()
     for lowest in (torch.finfo(made_in).min, -math.inf):
         additive = torch.zeros(2, 1, 5, 5, dtype=made_in).masked_fill(~causal, lowest)
-        other, other_weights = forward(Host(spec), query, key, value, additive.float(), output_attentions=True)
+        other, other_weights = forward(
+            Host(spec), query, key, value, additive.float(), mask_state=state, output_attentions=True
+        )
         assert torch.allclose(other, output, atol=1e-6)
         assert torch.equal(other_weights == 0, weights == 0)
 

@@ -33,11 +33,14 @@ SPECS = [
     "topp:1.0",
     "lsh:1;rounds=1;seed=0",
     "lsh:3;rounds=2;seed=5",
+    "cluster:1;decay=0.999",
+    "cluster:3;decay=0.5",
     "banded:3+global:1",
     "topk:3+sink:1",
     "topk:2+banded:3",
     "topp:0.5+sink:1",
     "lsh:3;rounds=1;seed=0+topk:1",
+    "sink:1+cluster:2;decay=0.9+cluster:4;decay=0.9",
     "random:2;seed=1+strided:3",
 ]
 
@@ -45,17 +48,27 @@ SPECS = [
 DIM = 3
 
 
-def draw_vectors(batch, heads, queries, keys, generator=None):
-    """Queries and keys, whole numbers: no score or hash is within rounding of a tie without being one."""
-    shapes = ((batch, heads, queries, DIM), (batch, heads, keys, DIM))
-    return {
-        name: torch.randint(-9, 10, shape, generator=generator).double()
-        for name, shape in zip(("query", "key"), shapes, strict=True)
-    }
+def state_of(spec, heads, dim):
+    """What a layer in evaluation mode gives to the strategy."""
+    state = parse_mask(spec).make_state(dim, heads)
+    return None if state is None else state.eval().read()
 
 
-def expected(spec, scores, valid, query, key):
-    """The oracle's answer for tensors `scores` (B, H, Q, K), bool `valid` of the same shape, queries and keys."""
+def centroids_of(spec, state, head):
+    """Those of one key head, for each part of the mask."""
+    parts = state if isinstance(state, tuple) else [state] * len(spec.split("+"))
+    return [None if part is None else part[head].tolist() for part in parts]
+
+
+def draw_vectors(spec, batch, heads, queries, keys, generator=None):
+    """Queries, keys and state. No entry is 0: no hash or distance is within rounding of a tie."""
+    shapes = {"query": (batch, heads, queries, DIM), "key": (batch, heads, keys, DIM)}
+    drawn = {name: torch.randint(-9, 9, shape, generator=generator) + 0.5 for name, shape in shapes.items()}
+    return drawn | {"state": state_of(spec, heads, DIM)}
+
+
+def expected(spec, scores, valid, query, key, state):
+    """The oracle's answer for `scores` (B, H, Q, K), bool `valid` of the same shape, queries, keys and state."""
     keep = torch.zeros_like(valid)
     for b in range(scores.shape[0]):
         rows = valid[b].flatten(0, 1).tolist()
@@ -64,7 +77,7 @@ def expected(spec, scores, valid, query, key):
             for i in range(scores.shape[2]):
                 kept = oracle.kept_by(
                     spec, scores[b, h, i].tolist(), valid[b, h, i].tolist(), queries[i], keys,
-                    query[b, h, i].tolist(), key[b, h].tolist(),
+                    query[b, h, i].tolist(), key[b, h].tolist(), centroids_of(spec, state, h),
                 )  # fmt: skip
                 keep[b, h, i, list(kept)] = True
     return keep
@@ -104,7 +117,7 @@ def test_strategy_equals_the_definition(spec, batch, heads, queries, keys, kind,
     scores = torch.randn(shape, generator=generator, dtype=torch.float64)
     if ties:
         scores = torch.randint(0, 3, shape, generator=generator).double()
-    vectors = draw_vectors(*shape, generator)
+    vectors = draw_vectors(spec, *shape, generator)
     valid = draw_valid(kind, batch, queries, keys, generator)
     keep = parse_mask(spec)(scores, valid, **vectors)
     assert keep.dtype == torch.bool
@@ -117,12 +130,12 @@ def test_strategy_equals_the_definition(spec, batch, heads, queries, keys, kind,
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_left_padding_moves_the_pattern_with_the_text(spec):
-    scores, vectors = torch.randn(1, 1, 7, 7), draw_vectors(1, 1, 7, 7)
+    scores, vectors = torch.randn(1, 1, 7, 7), draw_vectors(spec, 1, 1, 7, 7)
     plain = parse_mask(spec)(scores, **vectors)
-    padded_scores, padded_vectors = torch.randn(1, 1, 10, 10), draw_vectors(1, 1, 10, 10)
+    padded_scores, padded_vectors = torch.randn(1, 1, 10, 10), draw_vectors(spec, 1, 1, 10, 10)
     padded_scores[..., 3:, 3:] = scores
-    for name, tensor in vectors.items():
-        padded_vectors[name][:, :, 3:] = tensor
+    for name in ("query", "key"):
+        padded_vectors[name][:, :, 3:] = vectors[name]
     valid = (torch.arange(10) >= 3)[None, None, None]
     padded = parse_mask(spec)(padded_scores, valid, **padded_vectors)
     assert torch.equal(padded[..., 3:, 3:], plain)
@@ -131,7 +144,7 @@ def test_left_padding_moves_the_pattern_with_the_text(spec):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_one_query_against_a_cache_keeps_what_it_keeps_in_the_whole_text(spec):
-    scores, vectors = torch.randn(2, 2, 8, 8), draw_vectors(2, 2, 8, 8)
+    scores, vectors = torch.randn(2, 2, 8, 8), draw_vectors(spec, 2, 2, 8, 8)
     whole = parse_mask(spec)(scores, **vectors)
 
     def one(place):
@@ -157,7 +170,7 @@ def test_patterns_fixed_by_positions_stand_alone(spec):
     assert torch.equal(mask.on_positions(2, 9), mask(torch.randn(1, 1, 2, 9))[0, 0])
 
 
-@pytest.mark.parametrize("spec", ["topk:2", "topk:2+sink:1", "sink:1+topk:2", "topp:0.5", "lsh:4"])
+@pytest.mark.parametrize("spec", ["topk:2", "topk:2+sink:1", "sink:1+topk:2", "topp:0.5", "lsh:4", "cluster:3"])
 def test_masks_that_look_at_scores_say_so(spec):
     assert parse_mask(spec).input_dependent
     with pytest.raises(ValueError, match="depends on the scores"):
@@ -393,6 +406,7 @@ def test_built_in_names():
         "topk",
         "topp",
         "lsh",
+        "cluster",
     }
     assert list_mask_strategies() == sorted(list_mask_strategies())
 

@@ -13,7 +13,7 @@ from hf_semfocus.model import attention_lists, attention_sparse, mask_positions,
 from hf_semfocus.model.mask_structure import Structure
 
 from .test_attention import long_path, qkv
-from .test_masks import KINDS, draw_valid
+from .test_masks import KINDS, draw_valid, state_of
 
 TILES = ["banded:1", "banded:7", "block:5", "block:40", "global:2", "sink:2", "strided:9", "banded:5+global:1"]
 TILES += ["block:3+sink:2+strided:7", "banded:3+block:5", "block:4+block:6"]
@@ -93,16 +93,27 @@ def test_parts_of_queries_and_examples_make_no_difference(spec, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "spec", ["topk:4", "banded:3", "random:2+sink:1", "topp:0.6", "lsh:2;rounds=2", "topp:0.3+lsh:3"]
+    "spec",
+    [
+        "topk:4",
+        "banded:3",
+        "random:2+sink:1",
+        "topp:0.6",
+        "lsh:2;rounds=2",
+        "topp:0.3+lsh:3",
+        "cluster:3",
+        "sink:1+cluster:2",
+    ],
 )
 def test_the_chunked_path_equals_the_reference(spec, monkeypatch):
     monkeypatch.setitem(attention_sparse.CHUNK_SCORES, "cpu", 20)
     tensors = [tensor.requires_grad_() for tensor in qkv(2, 2, 23, 31)]
     for kind in KINDS:
         valid = draw_valid(kind, 2, 23, 31, torch.Generator().manual_seed(1))
-        output = sparse_attention(*tensors, spec, valid, path="chunked")
+        state = {"mask_state": state_of(spec, 2, 3)}
+        output = sparse_attention(*tensors, spec, valid, path="chunked", **state)
         ours = [output, *torch.autograd.grad(output.sin().sum(), tensors)]
-        reference = results(reference_attention, tensors, spec, valid)
+        reference = results(reference_attention, tensors, spec, valid, **state)
         assert equal(ours, [reference[0], *reference[2:]], 1e-12)
 
 
