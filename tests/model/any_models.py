@@ -1,14 +1,14 @@
 """Tiny models of Transformers, and an attention function that applies a mask by hand.
 
 The function is written from the definitions: scores by einsum in fp64, the keys that a query keeps by loops over Python
-numbers (`oracle.kept_by`), positions from what the test says about padding. Nothing in it calls the package.
+numbers, positions from what the test says about padding. Nothing in it calls the package.
 """
 
 import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tests.model.oracle import kept_by
+from tests.model.oracle import follows
 
 MASKS = ["topk:4", "topk:3+sink:1", "banded:5", "topk:2+banded:3", "block:4", "strided:3"]
 # What cross-attention can have: queries there have no positions among the keys.
@@ -143,6 +143,19 @@ def make(build, dtype=torch.float64):
 LEFT: dict[int, list[int]] = {}
 
 
+def kept_by(spec, scores, valid, query, keys):
+    """Indices of the keys that the query at position `query` keeps, of keys at positions `keys`."""
+    candidates = [j for j in range(len(keys)) if valid[j]]
+    kept = set()
+    for part in spec.split("+"):
+        name, _, value = part.partition(":")
+        if name == "topk":
+            kept |= set(sorted(candidates, key=lambda j: (-scores[j], j))[: int(value)])
+        else:
+            kept |= {j for j in candidates if follows(name, int(value or 0), query, keys[j])}
+    return list(kept)
+
+
 def by_hand(spec):
     """A name for ``attn_implementation=``: the mask `spec`, applied by hand, to texts padded as `LEFT` says."""
     name = f"by-hand-{spec}"
@@ -171,7 +184,6 @@ def by_hand(spec):
         if position_bias is not None:
             scores = scores + position_bias.double()
         numbers, allowed = scores.tolist(), valid.tolist()
-        vectors, key_vectors = query.tolist(), key.tolist()
         kept = torch.zeros(scores.shape, dtype=torch.bool)
         for b in range(batch):
             places = [j - LEFT[keys][b] for j in range(keys)]
@@ -179,8 +191,7 @@ def by_hand(spec):
                 for i in range(queries):
                     row = allowed[b][h % len(allowed[b])][i]
                     place = i - LEFT[queries][b]
-                    own = numbers[b][h][i], row, place, places, vectors[b][h][i], key_vectors[b][h]
-                    kept[b, h, i, list(kept_by(spec, *own))] = True
+                    kept[b, h, i, kept_by(spec, numbers[b][h][i], row, place, places)] = True
         top = scores.masked_fill(~kept, -1e300).amax(dim=-1, keepdim=True).clamp_min(-1e30)
         mass = (scores - top).where(kept, torch.zeros(())).exp() * kept
         total = mass.sum(dim=-1, keepdim=True)
