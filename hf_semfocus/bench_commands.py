@@ -21,7 +21,7 @@ from .bench.profiling import CaseProfile, profile_attention
 from .bench.results import rows, table_of, verdicts
 from .model.mask_registry import parse_mask
 from .report.cost_pictures import attention_cost
-from .report.files import drawn
+from .report.files import drawn, write_whole
 from .training.environment import machine
 from .training.files import write_atomically, write_json
 from .training.imports import import_strategies
@@ -74,7 +74,7 @@ def run_bench_attention(options: argparse.Namespace, console: Console) -> int:
         write_json(folder / "attention.json", found)
         figure = attention_cost(found["rows"])
         if figure is not None:
-            (folder / "attention.png").write_bytes(drawn(figure, "png"))
+            write_whole(folder / "attention.png", drawn(figure, "png"))
         console.print(f"results: {folder}", soft_wrap=True, highlight=False)
     return 0
 
