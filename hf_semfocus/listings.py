@@ -8,6 +8,9 @@ from rich.text import Text
 from .data import list_tasks, task_info
 from .model.mask_strategies import list_mask_strategies, mask_strategy_class, parse_mask
 
+# Size of the random queries and keys that a mask is drawn for.
+DRAWN_HEAD_DIM = 16
+
 
 def task_table(name: str | None = None) -> Table:
     """All tasks, a row each; or one task in full."""
@@ -70,12 +73,16 @@ def mask_table() -> Table:
 
 
 def drawn_mask(spec: str, length: int) -> Text:
-    """The kept keys (■) of each query, a row each; a mask that depends on the input is drawn for random scores."""
+    """The kept keys (■) of each query, a row each; a mask that depends on the input is drawn for random queries
+    and keys."""
     if length < 1:
         raise ValueError(f"length is {length}; allowed: at least 1")
     mask = parse_mask(spec)
-    scores = torch.randn(1, 1, length, length, generator=torch.Generator().manual_seed(0))
-    keep = mask(scores, torch.ones(1, 1, 1, length, dtype=torch.bool)).expand(1, 1, length, length)[0, 0]
+    query, key = torch.randn(2, 1, 1, length, DRAWN_HEAD_DIM, generator=torch.Generator().manual_seed(0))
+    scores = query @ key.transpose(-1, -2) * DRAWN_HEAD_DIM**-0.5
+    learnt = mask.make_state(DRAWN_HEAD_DIM, 1)
+    state = None if learnt is None else learnt.read()
+    keep = mask(scores, torch.ones(1, 1, 1, length, dtype=torch.bool), query, key, state=state)[0, 0]
     drawn = "\n".join(" ".join("■" if kept else "·" for kept in row) for row in keep.tolist())
-    about = " (for random scores: it depends on the input)" if mask.input_dependent else ""
+    about = " (for random queries and keys: it depends on the input)" if mask.input_dependent else ""
     return Text(f"{mask}{about}: rows are queries, columns keys\n{drawn}")

@@ -142,6 +142,7 @@ class _Call:
     softcap: float | None
     mask: MaskStrategy
     positions: tuple[torch.Tensor | None, torch.Tensor | None]
+    mask_state: Any = None
 
 
 def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callable[[_Call], None]) -> None:
@@ -166,7 +167,7 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
         valid, bias = split_attention_mask(kwargs.get("attention_mask"))
         seen(
             query=query, key=key, scale=layer.scale, valid=valid, bias=bias, softcap=None, mask=layer.mask_strategy,
-            positions=(None, None),
+            positions=(None, None), mask_state=layer.read_mask_state(),
         )  # fmt: skip
 
     def observe(*, module: torch.nn.Module, scaling: float | None, **arguments: Any) -> None:
@@ -197,6 +198,7 @@ def _goes_through_ours(module: torch.nn.Module) -> bool:
 def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator[LayerScores]:
     """Scores and kept keys of one layer, at most `most` scores at a time where the mask allows it."""
     chosen = call.mask if mask is None else parse_mask(mask)
+    state = call.mask_state if chosen == call.mask else None
     batch, heads, queries, _ = call.query.shape
     keys = call.key.shape[2]
     shape = (batch, heads, queries, keys)
@@ -219,7 +221,7 @@ def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator
             allowed = torch.ones((), dtype=torch.bool, device=scores.device) if valid is None else valid
             allowed = allowed.expand(shape)[some, :, part]
             places = _rows_of(query_positions, some)[..., part], _rows_of(key_positions, some)
-            keep = chosen(scores, allowed, query, key, *places)
+            keep = chosen(scores, allowed, query, key, *places, state)
             if real_BL is not None:
                 is_query = real_BL.expand(batch, queries)[some, None, part, None]
                 keep, allowed = keep & is_query, allowed & is_query
