@@ -133,7 +133,7 @@ def test_tables_are_readable_at_eighty_columns(arguments, monkeypatch, capsys):
     assert run(*arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert not any("…" in line.replace("=…", "") for line in lines)  # `seed=…` is how a mask is written
+    assert not re.search("[^ =]…", "".join(lines))  # as rich ends what it cuts off; `seed=…` and "2s, …" are ours
     # A name and its numbers stand on one line, and what is text has room for a few words.
     if arguments[0] != "masks":
         assert any(re.match(r" *modular_arithmetic_brackets\*? .* 40 .*\w", line) for line in lines)
