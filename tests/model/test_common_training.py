@@ -55,16 +55,16 @@ def test_gradient_checkpointing_changes_no_gradient(cls, spec, reentrant):
     torch.manual_seed(7)
     loss, plain = gradients(model, inputs)
     assert len(calls) == 1
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-    assert model.is_gradient_checkpointing
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    assert model.is_activation_checkpointing
     model.enable_input_require_grads()
     torch.manual_seed(7)
     same_loss, again = gradients(model, inputs)
     assert len(calls) == 3  # once more in the backward pass
     assert torch.equal(loss, same_loss)
     assert same_tensors(plain, again)
-    model.gradient_checkpointing_disable()
-    assert not model.is_gradient_checkpointing
+    model.activation_checkpointing_disable()
+    assert not model.is_activation_checkpointing
     gradients(model, inputs)
     assert len(calls) == 4
 
