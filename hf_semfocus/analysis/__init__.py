@@ -1,6 +1,7 @@
 """The theory's quantities (DESIGN §2), one file each: pure functions on tensors, and what collects the tensors."""
 
 from .aggregate import aggregate
+from .analyze import analyze, with_mask
 from .bounds import is_vacuous, loose_bound, sharp_bound
 from .capture import LayerScores, capture_scores, probe_dispersion
 from .dispersion import dispersion
@@ -17,6 +18,7 @@ __all__ = [
     "MaskStability",
     "Reach",
     "aggregate",
+    "analyze",
     "capture_scores",
     "dispersion",
     "gradient_norm",
@@ -31,4 +33,5 @@ __all__ = [
     "reach",
     "separation",
     "sharp_bound",
+    "with_mask",
 ]
