@@ -32,6 +32,8 @@ def check_attention_shapes(query: torch.Tensor, key: torch.Tensor, value: torch.
         raise ValueError(f"batch sizes differ: {shapes}")
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"query and key differ in head dim: {shapes}")
+    if query.shape[-1] == 0 or value.shape[-1] == 0:
+        raise ValueError(f"the head dim must be at least 1: {shapes}")
     if key.shape[1:3] != value.shape[1:3]:
         raise ValueError(f"key and value differ in heads or length: {shapes}")
     if key.shape[1] == 0 or query.shape[1] % key.shape[1]:
@@ -46,9 +48,15 @@ def score_scale(query: torch.Tensor, scale: float | None) -> float:
     """The factor on the scores: `scale`, or ``1 / sqrt(T)`` where it is None; ``ValueError`` unless it is finite."""
     if scale is None:
         return query.shape[-1] ** -0.5
-    if not math.isfinite(scale):
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
         raise ValueError(f"scale must be a finite number or None, got {scale!r}")
     return scale
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise ``ValueError`` unless `dropout` is a probability."""
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout must be a probability from 0 to 1, got {dropout!r}")
 
 
 def repeat_heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
@@ -112,6 +120,7 @@ def reference_attention(
         True
     """
     check_attention_shapes(query, key, value)
+    check_dropout(dropout)
     mask = parse_mask(mask_spec)
     scale = score_scale(query, scale)
     with without_autocast(query):

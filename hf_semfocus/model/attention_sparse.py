@@ -24,6 +24,7 @@ from .attention_lists import CHUNK_SCORES, CHUNK_SCORES_ELSEWHERE, attend_to_lis
 from .attention_masked import masked_attention
 from .attention_reference import (
     check_attention_shapes,
+    check_dropout,
     compute_dtype,
     reference_attention,
     repeat_heads,
@@ -133,6 +134,7 @@ def sparse_attention(
         True
     """
     check_attention_shapes(query, key, value)
+    check_dropout(dropout)
     mask = parse_mask(mask_spec)
     scale = score_scale(query, scale)
     batch, heads, queries, _ = query.shape

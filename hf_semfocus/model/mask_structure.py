@@ -45,4 +45,5 @@ class Structure:
 
     def column_positions(self, keys: int) -> list[int]:
         """Positions of all columns below `keys`, ascending, each once."""
-        return sorted({position for columns in self.columns for position in columns if position < keys})
+        # Cut off first: a range may end far behind the last key.
+        return sorted({position for columns in self.columns for position in columns[:keys] if position < keys})

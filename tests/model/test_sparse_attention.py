@@ -199,6 +199,13 @@ def test_blocks_bound_a_union_only_if_nothing_reaches_across_them():
     assert (Structure(rows=2) | block).block == 4
 
 
+def test_a_range_of_columns_may_end_far_behind_the_last_key():
+    assert parse_mask("sink:10000000000").structure(3).column_positions(3) == [0, 1, 2]
+    query, key, value = qkv(1, 1, 140, 140)
+    ours = sparse_attention(query, key, value, "topk:2+sink:10000000000+strided:1000001")
+    assert torch.allclose(ours, reference_attention(query, key, value, "full"), atol=1e-12)
+
+
 def test_a_users_structure_makes_its_pattern_cheap():
     class Skip(MaskStrategy):
         """Keys at an even distance of at most w."""
@@ -300,11 +307,15 @@ def test_a_path_that_a_mask_cannot_take_is_refused(spec, path):
         ({"valid": torch.ones(3, 3, dtype=torch.bool)}, r"valid \(3, 3\) does not broadcast to scores \(2, 2, 5, 5\)"),
         ({"valid": torch.ones(5)}, "valid must be boolean"),
         ({"dropout": 1.5}, "dropout.*1.5"),
+        ({"dropout": -1}, "dropout must be a probability from 0 to 1, got -1"),
+        ({"spec": "full", "dropout": 2}, "dropout must be a probability"),
+        ({"dim": 0}, "head dim must be at least 1"),
+        ({"scale": "x"}, "scale.*'x'"),
         ({"scale": math.nan}, "scale.*nan"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_named(change, words):
-    sizes = {name: change.pop(name) for name in ("groups", "heads") if name in change}
+    sizes = {name: change.pop(name) for name in ("groups", "heads", "dim") if name in change}
     with pytest.raises(ValueError, match=words):
         sparse_attention(*qkv(**sizes), change.pop("spec", "topk:2"), **change)
 
