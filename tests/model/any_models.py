@@ -192,11 +192,15 @@ def by_hand(spec):
                     row = allowed[b][h % len(allowed[b])][i]
                     place = i - LEFT[queries][b]
                     kept[b, h, i, kept_by(spec, numbers[b][h][i], row, place, places)] = True
+        # exp, never of more than 0; a query that keeps nothing has weights of 0
         top = scores.masked_fill(~kept, -1e300).amax(dim=-1, keepdim=True).clamp_min(-1e30)
+        if s_aux is not None:
+            sinks = s_aux.double().view(1, heads, 1, 1)
+            top = torch.maximum(top, sinks).detach()
         mass = (scores - top).where(kept, torch.zeros(())).exp() * kept
         total = mass.sum(dim=-1, keepdim=True)
         if s_aux is not None:
-            total = total + (s_aux.double().view(1, heads, 1, 1) - top).exp()
+            total = total + (sinks - top).exp()
         weights = mass / total.where(total > 0, torch.ones(()))
         output = torch.einsum("bhqk,bhkt->bqht", weights, value.double())
         return output.to(query.dtype), weights.to(query.dtype)
