@@ -43,14 +43,16 @@ class _AttendWithWeights(torch.autograd.Function):
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, weights, dropout_mask = ctx.saved_tensors
         dropped = weights if dropout_mask is None else weights * dropout_mask
-        grad_value = torch.matmul(dropped.transpose(-1, -2), grad_output)
-        grad_weights = torch.matmul(grad_output, value.transpose(-1, -2))
-        if dropout_mask is not None:
-            grad_weights = grad_weights * dropout_mask
-        # Softmax: grad_scores = weights · (grad_weights − Σ weights · grad_weights), 0 where the weight is 0.
-        grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype) * ctx.scale
-        grad_query = torch.matmul(grad_scores, key)
-        grad_key = torch.matmul(grad_scores.transpose(-1, -2), query)
+        # A caller may differentiate inside its autocast region.
+        with without_autocast(query):
+            grad_value = torch.matmul(dropped.transpose(-1, -2), grad_output)
+            grad_weights = torch.matmul(grad_output, value.transpose(-1, -2))
+            if dropout_mask is not None:
+                grad_weights = grad_weights * dropout_mask
+            # Softmax: grad_scores = weights · (grad_weights − Σ weights · grad_weights), 0 where the weight is 0.
+            grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype) * ctx.scale
+            grad_query = torch.matmul(grad_scores, key)
+            grad_key = torch.matmul(grad_scores.transpose(-1, -2), query)
         return grad_query, grad_key, grad_value, None, None, None
 
 

@@ -70,8 +70,10 @@ class Centroids(MaskState):
 
     A forward pass in training mode assigns queries and keys (of real positions; of all query heads that a key head
     serves) to the centroids as they are. A centroid μ that was given n > 0 of them, with mean m, becomes
-    ``decay · μ + (1 − decay) · m`` *at the next forward pass in training mode*; the others stay. (The paper adds sums
-    where we add means, which does not depend on the batch size.)
+    ``decay · μ + (1 − decay) · m`` *at the next forward pass in training mode*; the others stay, but the first of
+    those that were given none moves to the vector that is farthest from its centroid. (The paper adds sums where we add
+    means, which does not depend on the batch size. It gives every centroid the same number of vectors; where the
+    nearest centroid alone counts, the few that start near the data would take it all, and the mask would keep all.)
 
     That it waits keeps three promises. A pass that gradient checkpointing repeats sees the centroids that it saw, and
     learns nothing twice: the same means are written to the same place, or dropped where a later pass has been counted
@@ -115,35 +117,41 @@ class Centroids(MaskState):
     @torch.no_grad()
     def learn(self, read: Any, query: torch.Tensor, key: torch.Tensor, real: torch.Tensor | None) -> None:
         """Move `next_centroids`; see :meth:`MaskState.learn`."""
-        mean_GCT, count_GC1 = self._means(read, query, key, real)
-        learnt = self.decay * read + (1 - self.decay) * mean_GCT
-        learnt = torch.where(count_GC1 > 0, learnt, read)
+        unit_GNT, real_GN1, close_GNC = self._seen(read, query, key, real)
+        assigned_GNC = F.one_hot(close_GNC.argmax(dim=-1), self.centroids.shape[1]).to(unit_GNT.dtype) * real_GN1
+        count_GC1 = assigned_GNC.sum(dim=1).unsqueeze(-1)
+        with torch.autocast(query.device.type, enabled=False):
+            mean_GCT = torch.matmul(assigned_GNC.transpose(-1, -2), unit_GNT) / count_GC1.clamp(min=1)
+        learnt = torch.where(count_GC1 > 0, self.decay * read + (1 - self.decay) * mean_GCT, read)
+        empty_GC1 = (count_GC1 == 0) & real_GN1.any(dim=1, keepdim=True)
+        first_GC1 = empty_GC1 & (empty_GC1.cumsum(dim=1) == 1)
+        near_GN1 = close_GNC.amax(dim=-1, keepdim=True).masked_fill(~real_GN1, torch.inf)
+        farthest_G1T = unit_GNT.take_along_dim(near_GN1.argmin(dim=1, keepdim=True), dim=1)
+        learnt = torch.where(first_GC1, farthest_G1T.to(learnt.dtype), learnt)
         # A repeated pass that is not the last one: what came after it has been counted.
         current = (self.centroids == read).all()
         self.next_centroids.copy_(torch.where(current, learnt, self.next_centroids))
 
-    def _means(
+    def _seen(
         self, centroids_GCT: torch.Tensor, query: torch.Tensor, key: torch.Tensor, real: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and number of the vectors that each centroid is the nearest to."""
-        heads, clusters, _ = centroids_GCT.shape
-        batch, _, length, _ = query.shape
-        total: Any = 0
-        count: Any = 0
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """All N queries and keys of each key head: their directions, whether they count, their closeness to centroids."""
+        parts = []
         for vectors in (query, key):
-            unit_BHLT = _unit(vectors.detach())
-            assigned_BHLC = F.one_hot(nearest_centroid(unit_BHLT, centroids_GCT), clusters).to(unit_BHLT.dtype)
-            counts_BHLC = unit_BHLT.isfinite().all(dim=-1, keepdim=True)
+            unit = _unit(vectors.detach())
+            # What has no direction teaches none.
+            counts = unit.isfinite().all(dim=-1, keepdim=True) & unit.any(dim=-1, keepdim=True)
             if real is not None:
-                counts_BHLC = counts_BHLC & real.expand(batch, length)[:, None, :, None]
-            unit_BHLT = torch.where(counts_BHLC, unit_BHLT, 0.0)
-            assigned_BHLC = assigned_BHLC * counts_BHLC
-            # Heads in groups, and everything that a group's centroids see in one row.
-            seen_GNC = _by_group(assigned_BHLC, heads)
-            with torch.autocast(query.device.type, enabled=False):
-                total = total + torch.matmul(seen_GNC.transpose(-1, -2), _by_group(unit_BHLT, heads))
-            count = count + seen_GNC.sum(dim=1).unsqueeze(-1)
-        return total / count.clamp(min=1), count
+                counts = counts & real.expand(unit.shape[0], unit.shape[2])[:, None, :, None]
+            unit = torch.where(counts, unit, 0.0)
+            parts.append((unit, counts, _closeness(unit, centroids_GCT)))
+        groups = centroids_GCT.shape[0]
+        unit_GNT, real_GN1, close_GNC = (
+            # (B, H, L, x) → (G, B · H/G · L, x)
+            torch.cat([part.unflatten(1, (groups, -1)).transpose(0, 1).flatten(1, 3) for part in pair], dim=1)
+            for pair in zip(*parts, strict=True)
+        )
+        return unit_GNT, real_GN1, close_GNC
 
 
 def nearest_centroid(unit_BHLT: torch.Tensor, centroids_GCT: torch.Tensor) -> torch.Tensor:
@@ -160,21 +168,19 @@ def nearest_centroid(unit_BHLT: torch.Tensor, centroids_GCT: torch.Tensor) -> to
         >>> nearest_centroid(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[0.0, 1.0], [0.9, 0.1]]])).item()
         1
     """
+    return _closeness(unit_BHLT, centroids_GCT).argmax(dim=-1)
+
+
+def _closeness(unit_BHLT: torch.Tensor, centroids_GCT: torch.Tensor) -> torch.Tensor:
+    """``x·μ − ‖μ‖²/2``, which is ``(‖x‖² − ‖x − μ‖²) / 2``: ``(B, H, L, C)``."""
     centroids = centroids_GCT.to(unit_BHLT.dtype)
     centroids_HCT = centroids.repeat_interleave(unit_BHLT.shape[1] // centroids.shape[0], dim=0)
     with torch.autocast(unit_BHLT.device.type, enabled=False):
-        # ‖x − μ‖² = ‖x‖² − 2 (x·μ − ‖μ‖²/2)
-        closeness = torch.matmul(unit_BHLT, centroids_HCT.transpose(-1, -2))
-    closeness = closeness - centroids_HCT.square().sum(dim=-1)[:, None, :] / 2
-    return closeness.argmax(dim=-1)
+        products = torch.matmul(unit_BHLT, centroids_HCT.transpose(-1, -2))
+    return products - centroids_HCT.square().sum(dim=-1)[:, None, :] / 2
 
 
 def _unit(vectors: torch.Tensor) -> torch.Tensor:
     """Vectors of length 1, in fp32 or fp64; 0 stays 0."""
     precise = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     return precise / precise.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(precise.dtype).tiny)
-
-
-def _by_group(tensor_BHLx: torch.Tensor, groups: int) -> torch.Tensor:
-    """``(B, H, L, x)`` → ``(G, B · H/G · L, x)``."""
-    return tensor_BHLx.unflatten(1, (groups, -1)).transpose(0, 1).flatten(1, 3)
