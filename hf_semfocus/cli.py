@@ -1,4 +1,4 @@
-"""The command `semfocus`: tasks, masks, generate, train, compare, report, card, bench. Bad input ends with one line and exit code 2."""
+"""The command `semfocus`; its subcommands are in `_parser`. Bad input ends with one line and exit code 2."""
 
 import argparse
 import os
@@ -156,6 +156,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     card.add_argument("--private", action="store_true", help="with --push: in a private repository")
     card.add_argument("--revision", metavar="BRANCH", help="with --push: to this branch (default: main)")
+
+    analyze = command(
+        "analyze",
+        _analyze,
+        "measure dispersion, separation, stability and Lipschitz estimates of trained models",
+        "semfocus analyze runs/quickstart/runs/even_pairs/full/seed-0 runs/quickstart/runs/even_pairs/topk-5/seed-0 "
+        "--output analysis",
+    )
+    analyze.add_argument(
+        "checkpoints",
+        nargs="+",
+        metavar="CHECKPOINT_OR_RUN",
+        help="a run's folder (also measured at initialisation), or a checkpoint",
+    )
+    analyze.add_argument("--task", help="see `semfocus tasks` (default: what the run was trained on)")
+    analyze.add_argument("--length", help="length of the inputs: 40, or 500-600 for a range (default: the run's)")
+    analyze.add_argument(
+        "--mask", help="the mask to apply to all models' scores (default: the first of their own that leaves keys out)"
+    )
+    _add_import(analyze)
+    analyze.add_argument("--examples", type=int, default=200, help="held-out examples to measure on")
+    analyze.add_argument("--batch-size", type=int, default=20, help="examples at a time; one gradient norm each")
+    analyze.add_argument("--directions", type=int, default=4, help="random directions of the Lipschitz estimates")
+    analyze.add_argument("--seed", type=int, default=0, help="of the noise and the directions")
+    analyze.add_argument("--output", metavar="DIR", help="write analysis.txt, .csv, .json and pictures there")
 
     bench = commands.add_parser(
         "bench",
@@ -403,6 +428,13 @@ def _report(options: argparse.Namespace) -> int:
     console.print(terminal_table(summary))
     console.print(f"report: {write_report(Path(options.directory))}", soft_wrap=True, highlight=False)
     return 0
+
+
+def _analyze(options: argparse.Namespace) -> int:
+    _quiet_libraries()
+    from .analyze_commands import run_analyze
+
+    return run_analyze(options, _console())
 
 
 def _card(options: argparse.Namespace) -> int:

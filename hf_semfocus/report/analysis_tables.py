@@ -1,0 +1,167 @@
+"""The tables of `semfocus analyze`, from `analysis.json`."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+NONE = "n/a"
+MOST_HEADS = 12
+"""(Layer, head) pairs up to which the terminal shows each; from there on layers."""
+NAMES = {
+    "dispersion_full": "δ_s, all keys",
+    "dispersion_mask": "δ_h, kept keys",
+    "dispersion_ratio": "δ_h / δ_s",
+    "separation": "Δ",
+    "log_stability_full": "log ξ_s",
+    "log_stability_mask": "log ξ_h",
+    "improvement": "log ξ_s − log ξ_h",
+}
+STATISTICS = ("mean", "median", "q95", "max")
+
+
+def point_name(point: Mapping[str, Any]) -> str:
+    """A measured model in words: "topk:5, trained"."""
+    return f"{point['name']}, {point['moment']}"
+
+
+def number(value: Any) -> str:
+    """Three significant digits; "n/a" for what is not defined."""
+    if value is None:
+        return NONE
+    value = float(value)
+    return "∞" if value == float("inf") else f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def share(value: float | None) -> str:
+    """A share in per cent."""
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def terminal_tables(found: Mapping[str, Any]) -> RenderableType:
+    """All tables, for 80 columns: the quantities of each measured model, then what compares them."""
+    parts: list[RenderableType] = []
+    for point in found["points"]:
+        parts += [_quantity_table(point), Text()]
+    parts += [_condition_table(found["points"]), Text()]
+    if found["between"]:
+        parts += [_between_table(found["between"]), Text()]
+    parts += [_noise_table(found["points"]), Text(), _lipschitz_table(found["points"])]
+    return Group(*parts)
+
+
+def quantities_csv(found: Mapping[str, Any]) -> str:
+    """Every quantity by model, layer and head; empty layer or head: all of them; empty value: not defined."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["model", "moment", "mask", "layer", "head", "quantity", *STATISTICS, "n"])
+    for point in found["points"]:
+        for entry in point["quantities"]:
+            place = ["" if entry[name] is None else entry[name] for name in ("layer", "head")]
+            values = ["" if entry[name] is None else entry[name] for name in (*STATISTICS, "n")]
+            writer.writerow([point["name"], point["moment"], point["mask"], *place, entry["quantity"], *values])
+    return text.getvalue()
+
+
+def _table(title: str, *headings: str | Column) -> Table:
+    columns = [name if isinstance(name, Column) else Column(name, justify="right", no_wrap=True) for name in headings]
+    return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+
+
+def _left(name: str) -> Column:
+    return Column(name, no_wrap=True)
+
+
+def _quantity_table(point: Mapping[str, Any]) -> Table:
+    by_head = point["layers"] * point["heads"] <= MOST_HEADS
+    title = f"{point_name(point)} · scores under {point['mask']}"
+    table = _table(title, _left("quantity"), "layer", "head", "mean", "median", "95 %", "max", "n")
+    for name, words in NAMES.items():
+        entries = [entry for entry in point["quantities"] if entry["quantity"] == name]
+        # A single head's values are those of its layer.
+        shown = [
+            e for e in entries if (e["head"] is not None if by_head else e["layer"] is not None and e["head"] is None)
+        ]
+        shown += [entry for entry in entries if entry["layer"] is None]
+        for row, entry in enumerate(shown):
+            place = ["all" if entry[part] is None else str(entry[part]) for part in ("layer", "head")]
+            values = [number(entry[statistic]) for statistic in STATISTICS]
+            table.add_row(words if row == 0 else "", *place, *values, str(entry["n"]), end_section=entry is shown[-1])
+    return table
+
+
+def _condition_table(points: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table(
+        "ξ_h < ξ_s (the paper's improvement condition), and where the bound 2 min(e^δ/n, ¼) says nothing",
+        _left("model"), "of queries", "of (layer,\nhead) maxima", "vacuous,\nall keys", "vacuous,\nkept keys",
+    )  # fmt: skip
+    for point in points:
+        overall, maxima = point["conditions"][-1], point["maxima"]
+        of = NONE if maxima["improved"] is None else f"{maxima['improved']} of {maxima['n']}"
+        vacuous = [share(overall[f"vacuous_{which}_share"]) for which in ("full", "mask")]
+        table.add_row(point_name(point), share(overall["improvement_share"]), of, *vacuous)
+    return table
+
+
+def _between_table(between: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table(
+        "between the models: dispersion of the keys that each keeps itself (means)",
+        _left("models"), _left("moment"), "layer", "first", "second", "second / first",
+    )  # fmt: skip
+    for pair in between:
+        for row, layer in enumerate(pair["layers"]):
+            words = (f"{pair['first']} → {pair['second']}", pair["moment"]) if row == 0 else ("", "")
+            place = "all" if layer["layer"] is None else str(layer["layer"])
+            cells = [number(layer[name]) for name in ("first", "second", "ratio")]
+            table.add_row(*words, place, *cells, end_section=layer is pair["layers"][-1])
+    return table
+
+
+def _noise_table(points: Sequence[Mapping[str, Any]]) -> Table:
+    eps = points[0]["mask_stability"]["eps"]
+    table = _table(
+        "kept keys that stay kept under noise of ε × RMS of the embedded tokens (mean over layers)",
+        _left("model"), *(f"ε = {size:g}" for size in eps),
+    )  # fmt: skip
+    for point in points:
+        rows = point["mask_stability"]["kept_share"]
+        means = [None if None in row else sum(row) / len(row) for row in rows]
+        table.add_row(point_name(point), *map(share, means))
+    return table
+
+
+def _lipschitz_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
+    measured = [point for point in points if point["lipschitz"]]
+    if not measured:
+        return Text("no labels: no Lipschitz estimates")
+    radii = next(iter(measured[0]["lipschitz"].values()))["radii"]
+    table = _table(
+        "Lipschitz estimates of the loss at each model's own weights (medians)",
+        _left("weights of"), _left("attention"), "loss", "‖∇loss‖", *(f"ratio\nat {radius:g}" for radius in radii),
+    )  # fmt: skip
+    for point in measured:
+        for row, (mask, values) in enumerate(point["lipschitz"].items()):
+            ratios = [number(middle(ratio)) for ratio in values["ratios"]]
+            cells = [number(middle(values["losses"])), number(middle(values["gradient_norms"])), *ratios]
+            last = row == len(point["lipschitz"]) - 1
+            table.add_row("" if row else point_name(point), mask, *cells, end_section=last)
+    note = Text(
+        "ratio: |loss(θ) − loss(θ')| / ‖θ − θ'‖ at ‖θ − θ'‖ = radius × ‖θ‖. Compare masks at the same weights, or at equal "
+        "loss: a model with a small loss has small gradients whatever its mask.",
+        style="dim",
+    )
+    return Group(table, note)
+
+
+def middle(values: Sequence[Any]) -> float | None:
+    """The median of the values that are defined; of an even count the mean of the middle two."""
+    known = sorted(float(value) for value in values if value is not None)
+    if not known:
+        return None
+    half = len(known) // 2
+    return known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
