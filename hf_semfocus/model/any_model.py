@@ -141,11 +141,11 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
         model.eval()
         with torch.no_grad():
             model(**{key: value.to(model.device) if hasattr(value, "to") else value for key, value in inputs.items()})
-    except (TypeError, AttributeError, LookupError, RuntimeError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"the forward pass that looks whether {kind} uses {name!r} failed ({type(error).__name__}: {reason}); "
-            "give inputs that the model takes as apply_attention(model, mask, probe={…})"
+            "inputs that the model takes are given as apply_attention(model, mask, probe={…})"
         ) from error
     finally:
         observers.remove(remember)

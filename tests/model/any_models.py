@@ -228,3 +228,24 @@ def padded_batch(length=9, left=(0, 3, 0), right=(0, 0, 2), seed=1):
 def text_positions(real):
     """Position ids as `generate` counts them: 0 for the first token that is not padding."""
     return (real.cumsum(dim=-1) - 1).clamp_min(0)
+
+
+def vit():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = {
+        key: SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    }
+    return ViTForImageClassification(ViTConfig(**sizes, image_size=8, patch_size=4, num_channels=1))
+
+
+def clip():
+    from transformers import CLIPConfig, CLIPModel
+
+    sizes = {
+        key: SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    }
+    text = {**sizes, "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    return CLIPModel(
+        CLIPConfig(text_config=text, vision_config={**sizes, "image_size": 8, "patch_size": 4}, projection_dim=8)
+    )
