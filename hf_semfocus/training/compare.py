@@ -3,8 +3,6 @@
 import contextlib
 import json
 import logging
-import multiprocessing
-import os
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -14,16 +12,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired
 
 from ..data import load_task
 from .environment import available_cores, machine, process_state, use_one_thread, versions
 from .experiment import Experiment
 from .files import read_json_lines, write_json
-from .owner import end_with, held
+from .owner import held
 from .run import finished_before, run_unit
 from .run_files import read_experiment, read_runs
 from .spec import RunSpec
+from .workers import one_thread_for_children, worker_pool
 
 POLL_SECONDS = 0.5
 
@@ -113,12 +112,12 @@ def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress
         if done is not None:
             results[index] = done
     waiting = [index for index in range(len(units)) if index not in results]
-    with _one_thread_for_children(), _pool(min(jobs, len(waiting) or 1)) as pool:
+    with one_thread_for_children(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
         futures: dict[Future, int] = {}
-        for index in waiting:
-            folder = unit_folder(out, units[index])
-            futures[pool.schedule(_work, args=[units[index].to_dict(), folder])] = index
         try:
+            for index in waiting:
+                folder = unit_folder(out, units[index])
+                futures[pool.schedule(_work, args=[units[index].to_dict(), folder])] = index
             pending = set(futures)
             while pending:
                 ended, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -134,15 +133,6 @@ def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress
     if on_progress is not None:
         on_progress(_standing(units, out, results, set()))
     return [results[index] for index in range(len(units))]
-
-
-def _pool(workers: int) -> ProcessPool:
-    """A pool that outlives a worker's death, so that a killed run does not take the others with it, and whose workers do not outlive ours.
-
-    spawn, not fork: a forked child inherits torch's thread pools in an unknown state.
-    """
-    context = multiprocessing.get_context("spawn")
-    return ProcessPool(max_workers=workers, context=context, initializer=end_with, initargs=[os.getpid()])
 
 
 def _standing(units, out: Path, results: dict[int, dict[str, Any]], running: set[int]) -> list[Progress]:
@@ -205,22 +195,6 @@ def _output_to(log) -> Iterator[None]:
             yield
     finally:
         logging.getLogger().removeHandler(handler)
-
-
-@contextlib.contextmanager
-def _one_thread_for_children() -> Iterator[None]:
-    """Workers read these variables when they import torch; afterwards this process has its own values back."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _check_directory(experiment: Experiment, out: Path) -> None:

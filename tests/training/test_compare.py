@@ -1,6 +1,7 @@
 """The comparison: several at once, killed and started again, with failures that stay where they happened."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from hf_semfocus.training.experiment import Experiment
 from hf_semfocus.training.files import read_json_lines
 from hf_semfocus.training.owner import held
 from hf_semfocus.training.summary import write_summary
+from hf_semfocus.training.workers import worker_pool
 
 TINY = {
     "length": 12,
@@ -154,6 +156,21 @@ def test_workers_end_with_a_killed_comparison_and_a_restart_at_once_is_safe(tmp_
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Traceback" not in (unit / "log.txt").read_text()
     assert curves(out, asked) == curves(tmp_path / "whole", asked)
+
+
+def test_a_worker_that_is_still_starting_is_deaf_to_ctrl_c(capfd):
+    """A terminal sends SIGINT to all processes; a worker in the midst of its imports must not answer with a traceback."""
+    with worker_pool(1) as pool:
+        future = pool.schedule(os.getpid)
+        sent = 0
+        while not future.done():
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid, signal.SIGINT)
+                sent += 1
+            time.sleep(0.02)
+        assert future.result() != os.getpid()
+    assert sent > 10  # it starts for a second or more
+    assert capfd.readouterr().err == ""
 
 
 def test_two_comparisons_do_not_share_a_directory(tmp_path):
