@@ -1,7 +1,9 @@
 """The command `semfocus`; its subcommands are in `_parser`. Bad input ends with one line and exit code 2."""
 
 import argparse
+import errno
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -10,11 +12,17 @@ from typing import Any, NoReturn
 
 # What only one command needs is imported inside it.
 
+# Torch and safetensors raise plain RuntimeErrors (or types of their own) for what the machine lacks.
+NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LONGEST_WORD = 400
+LONGEST_DRAWN = 500
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line instead of the usage and a line."""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {_shortened(message)} (see {self.prog} --help)\n")
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -31,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if getattr(options, "output", None) == "" or getattr(options, "directory", None) == "":
         print(f"semfocus {options.command}: the folder's name is empty", file=sys.stderr)
         sys.exit(2)
+    for name, value in vars(options).items():
+        if isinstance(value, str) and "\0" in value:
+            print(f"semfocus {options.command}: {name} is {value!r}; allowed: no NUL characters", file=sys.stderr)
+            sys.exit(2)
     options.command_line = shlex.join(["semfocus", *arguments])
     try:
         code = options.run(options)
@@ -40,15 +52,37 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (ValueError, OSError) as error:
-        if os.environ.get("SEMFOCUS_TRACEBACK"):
+    except Exception as error:
+        message = _one_line(error, getattr(options, "output", None))
+        if message is None or os.environ.get("SEMFOCUS_TRACEBACK"):
             raise
-        message = " ".join(str(error).split())
         if "unknown mask strategy" in message and hasattr(options, "imports") and not options.imports:
             message += "; a mask of your own needs --import FILE"
         print(f"semfocus {options.command}: {message}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+def _one_line(error: Exception, output: str | None) -> str | None:
+    """What a user can act on, in one line; None for an error of ours, whose traceback is wanted."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in text for words in NO_MEMORY)
+    ):
+        return f"not enough memory ({text[:200]}); ask for smaller sizes (model, batch size, length, examples)"
+    if "No space left on device" in text or getattr(error, "errno", None) in DISK_FULL:
+        where = getattr(error, "filename", None) or output
+        return (
+            f"{text}{'' if where is None or str(where) in text else f': {where}'}; free some space, then start again"
+        )
+    if not isinstance(error, ValueError | OSError):
+        return None
+    return _shortened(text)
+
+
+def _shortened(text: str) -> str:
+    """A message in which no value of thousands of digits hides what is allowed."""
+    return re.sub(rf"\S{{{LONGEST_WORD},}}", lambda match: f"{match[0][:60]}…{match[0][-20:]}", text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -337,6 +371,8 @@ def _masks(options: argparse.Namespace) -> int:
     from .training.imports import import_strategies
 
     import_strategies(options.imports)
+    if options.length > LONGEST_DRAWN:
+        raise ValueError(f"length is {options.length}; allowed: 1 … {LONGEST_DRAWN}, to draw a mask")
 
     _console().print(
         drawn_mask(options.mask, options.length) if options.mask is not None else mask_table(), highlight=False

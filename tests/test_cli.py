@@ -1,7 +1,9 @@
 """The command line: help with an example, one line and exit code 2 for bad input, nothing half-written."""
 
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,8 @@ TINY = [
     "--batch-size",
     "50",
 ]
-TINY += ["--set", "validation_size=60", "model.hidden_size=16", "training.stop_early=false"]
+VALID = "validation_size=60"
+TINY += ["--set", VALID, "model.hidden_size=16", "training.stop_early=false"]
 
 
 def run(*arguments):
@@ -69,6 +72,27 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["report", "OUT"], ["OUT"]),
         (["masks", "banded:4"], ["banded", "4", "odd"]),
         (["masks", "full", "--length", "0"], ["length", "0"]),
+        (["masks", "full", "--length", "1000000"], ["length", "1000000", "500"]),
+        (["masks", "full", "--length", "9" * 5000], ["length", "int"]),
+        (["masks", "full", "--length", "9" * 4000], ["length", "allowed"]),
+        (["masks", "topk:" + "9" * 5000], ["topk", "integer"]),
+        (["train", "even_pairs", "--output", "OUT", "--length", "9" * 5000], ["digits"]),
+        (["train", "even_pairs", "--output", "OUT", "--seed", "9" * 4000], ["seed"]),
+        (["train", "even_pairs", "--output", "OUT", "--set", "length=4-"], ["length", "4-", "500-600"]),
+        (
+            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", VALID, "model.hidden_size=1000000000"],
+            ["not enough memory", "smaller"],
+        ),
+        (
+            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", VALID, "model.num_hidden_layers=2147483647"],
+            ["not enough memory", "smaller"],
+        ),
+        (
+            ["compare", "--preset", "quickstart", "--output", "OUT", "--set", "model.hidden_size=2147483647"],
+            ["not enough memory", "smaller"],
+        ),
+        (["train", "even_pairs", *TINY, "--output", "a\0b"], ["output", r"a\x00b", "NUL"]),
+        (["report", "a\0b"], ["directory", r"a\x00b", "NUL"]),
         (["generate", "parity", "--output", "OUT"], ["parity", "parity_check"]),
         (["generate", "parity_check", "--output", "OUT", "--format", "csv"], ["csv", "parquet"]),
         (["generate", "parity_check", "--output", "OUT", "--length", "0"], ["parity_check", "0"]),
@@ -78,9 +102,10 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["bench", "speed"], ["speed", "data"]),
         (["bench", "data", "parity"], ["parity", "parity_check"]),
         (["bench", "data", "parity_check", "--rows", "1"], ["rows", "1"]),
+        (["bench", "data", "parity_check", "--repeats", "0"], ["repeats", "at least 1", "0"]),
         (["tasks", "listop"], ["listop", "listops"]),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    ids=lambda value: " ".join(value)[:80].replace("\0", "NUL") if isinstance(value, list) else None,
 )
 def test_bad_input_is_one_line_and_exit_code_two(arguments, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -88,6 +113,7 @@ def test_bad_input_is_one_line_and_exit_code_two(arguments, words, capsys, tmp_p
     captured = capsys.readouterr()
     lines = captured.err.strip().splitlines()
     assert len(lines) == 1, captured.err
+    assert len(lines[0]) < 600
     for word in words:
         assert word in lines[0]
     assert not (tmp_path / "OUT").exists() or not any((tmp_path / "OUT").rglob("result.json"))
@@ -106,6 +132,33 @@ def test_an_unwritable_directory_is_one_line(tmp_path, capsys):
     assert run("compare", "--preset", "quickstart", "--output", tmp_path / "file" / "below") == 2
     assert run("train", "even_pairs", *TINY, "--output", tmp_path / "file" / "below") == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+def test_a_full_disk_is_one_line_with_the_path_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    import tempfile
+
+    from hf_semfocus.training.files import write_json
+
+    # Every temporary file stands on the full device: what is written to it is refused when it is flushed.
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **_: (os.open("/dev/full", os.O_WRONLY), str(tmp_path / "gone")))
+    with pytest.raises(OSError, match=r"No space left on device: '.*value\.json'"):
+        write_json(tmp_path / "value.json", {"x": 1})
+    assert run("train", "even_pairs", *TINY, "--output", tmp_path / "OUT") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    for words in ("No space left on device", str(tmp_path / "OUT"), "free some space"):
+        assert words in lines[0]
+    assert not (tmp_path / "value.json").exists()
+
+
+def test_a_range_of_lengths_is_set_as_it_is_given(tmp_path, capsys):
+    arguments = ["train", "even_pairs", *TINY, "--output", tmp_path / "OUT", "--set"]
+    assert run(*arguments, "length=4-100000") == 2
+    assert "length must be an integer from 1 to 4096, got 100000" in capsys.readouterr().err
+    (tmp_path / "c.yaml").write_text("length: 4-100000")
+    assert run("train", "even_pairs", "--config", tmp_path / "c.yaml", "--output", tmp_path / "OUT") == 2
+    assert "length must be an integer from 1 to 4096, got 100000" in capsys.readouterr().err
 
 
 def test_listings(capsys):

@@ -84,6 +84,9 @@ def bench_data(
         length: input length; None: each task's default.
         progress: called with a task's name when its turn comes.
 
+    Raises:
+        ValueError: unknown tasks, or fewer than 8 rows or 1 repeat.
+
     Yields:
         One :class:`DataSpeed` for each task.
 
@@ -91,6 +94,8 @@ def bench_data(
         >>> next(bench_data(["parity_check"], rows=8000)).examples_per_second > 100_000
         True
     """
+    if repeats < 1:
+        raise ValueError(f"bench: repeats must be at least 1, got {repeats}")
     for name in tasks if tasks is not None else list_tasks():
         task = get_task(name)
         if progress is not None:
@@ -112,7 +117,7 @@ def bench_data(
         with tempfile.TemporaryDirectory() as folder:
             _write(warm, ("train",), task, f"{folder}/warm")
             splits = tuple(split for split, _ in options.sizes)
-            seconds = min(_write(options, splits, task, f"{folder}/{repeat}") for repeat in range(max(1, repeats)))
+            seconds = min(_write(options, splits, task, f"{folder}/{repeat}") for repeat in range(repeats))
         yield DataSpeed(name, (options.low, options.high), count, seconds, goal)
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from .cards import dataset_card
 from .core.task import IGNORED
 from .generation import features, split_rows, tables, whole_split
-from .options import check_options
+from .options import check_folder, check_options
 from .statistics import statistics_from_counts
 from .tasks import get_task, suggest
 
@@ -70,7 +70,7 @@ def generate(
     for split, _ in checked.sizes:
         split_rows(checked, split)
     task = get_task(name)
-    target = Path(out)
+    target = Path(check_folder(task, "out", out))
     _check_target(target, overwrite)
     with _complete_or_nothing(target) as folder:
         facts = {}

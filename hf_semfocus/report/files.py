@@ -31,6 +31,8 @@ def write_whole(path: Path, content: bytes) -> None:
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         raise

@@ -35,6 +35,14 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def total_memory() -> int | None:
+    """Bytes of memory of this machine; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def machine() -> dict[str, str | int]:
     """The machine, for reports: seconds mean nothing without it."""
     return {"platform": platform.platform(), "processor": _processor(), "cores": available_cores()}

@@ -22,8 +22,10 @@ def write_atomically(path: Path | str, text: str) -> None:
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
 
 

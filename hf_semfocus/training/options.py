@@ -28,6 +28,8 @@ def parse_setting(text: str) -> tuple[list[str], Any]:
     (['model', 'attention_form'], 'bilinear')
     >>> parse_setting("training.learning_rate=1e-3")
     (['training', 'learning_rate'], 0.001)
+    >>> parse_setting("length=500-600")
+    (['length'], (500, 600))
     """
     key, equals, value = text.partition("=")
     path = key.strip().split(".")
@@ -41,6 +43,8 @@ def parse_setting(text: str) -> tuple[list[str], Any]:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError:
         raise ValueError(f"--set got the value {value!r} for {key}, which is not a YAML value") from None
+    if path == ["length"] and isinstance(parsed, str):
+        parsed = parse_length(parsed)
     if isinstance(parsed, str) and _NUMBER.fullmatch(parsed):
         parsed = float(parsed)
     return path, parsed

@@ -23,8 +23,10 @@ def held(folder: Path, what: str, wait: float = 0.0) -> Iterator[None]:
         wait: seconds to wait for the other.
 
     Raises:
-        ValueError: somebody else is at work there.
+        ValueError: somebody else is at work there, or no folder can have that name.
     """
+    if "\0" in str(folder):
+        raise ValueError(f"the folder is {str(folder)!r}; allowed: no NUL characters")
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")

@@ -17,7 +17,7 @@ from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from .checkpoints import check_whole, latest_complete_checkpoint
-from .environment import process_state, versions
+from .environment import process_state, total_memory, versions
 from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
@@ -58,6 +58,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     state.wait_for_everyone()
     if finished is not None:
         return finished
+    check_memory(spec)
     tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
     with state.main_process_first():  # one process prepares the rows, the others read its cache
         data = load_task(spec.task, **spec.data_options())
@@ -84,6 +85,27 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
             (folder / BEST).unlink(missing_ok=True)
     state.wait_for_everyone()
     return result
+
+
+def check_memory(spec: RunSpec) -> None:
+    """Refuses a model whose weights and gradients alone go over this machine's memory.
+
+    Without it the system kills the process while it draws weights, and nobody is told why.
+
+    Raises:
+        ValueError: with the parameters, the memory that they need and the memory that there is.
+    """
+    config, memory = SemFocusConfig(**spec.config_fields()), total_memory()
+    width = config.hidden_size
+    heads = config.num_attention_heads
+    scores_and_values = 2 * heads * width**2 if config.attention_form == "bilinear" else 4 * width**2
+    parameters = config.num_hidden_layers * (scores_and_values + 2 * width * config.intermediate_size)
+    needed = 2 * 4 * parameters  # float32, weights and gradients
+    if memory is not None and needed > memory:
+        raise ValueError(
+            f"not enough memory: a model of {parameters:.3g} parameters needs {needed / 1e9:.3g} GB to train, and this "
+            f"machine has {memory / 1e9:.3g} GB; ask for a smaller one (hidden_size, intermediate_size, num_hidden_layers)"
+        )
 
 
 def build_model(spec: RunSpec, tokenizer, longest: int) -> PreTrainedModel:

@@ -15,6 +15,7 @@ from ..data import task_info
 from ..data.options import check_options
 from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
 from .imports import import_strategies
+from .options import parse_length
 
 LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
 SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources", "architectures", "is_encoder_decoder")
@@ -269,6 +270,8 @@ class RunSpec:
         if not isinstance(values, Mapping):
             raise ValueError(f"a run is {values!r}; allowed: a mapping of options")
         values = dict(values)
+        if isinstance(values.get("length"), str):  # "500-600" in a YAML file
+            values["length"] = parse_length(values["length"])
         training = values.pop("training", {})
         if not isinstance(training, TrainingOptions):
             training = TrainingOptions.from_dict(training)
