@@ -19,7 +19,7 @@ from .environment import available_cores, machine, process_state, use_one_thread
 from .experiment import Experiment
 from .files import read_json_lines, write_json
 from .owner import held
-from .run import finished_before, run_unit
+from .run import check_memory, finished_before, run_unit
 from .run_files import read_experiment, read_runs
 from .spec import RunSpec
 from .workers import one_thread_for_children, worker_pool
@@ -87,7 +87,8 @@ def compare(
         if state.is_main_process:
             _check_directory(experiment, out)
             for unit in units:
-                finished_before(unit, unit_folder(out, unit))
+                if finished_before(unit, unit_folder(out, unit)) is None:
+                    check_memory(unit)
             _prepare_data(units)
             write_json(out / "experiment.json", _described(experiment, command, out))
         state.wait_for_everyone()
