@@ -59,9 +59,6 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         if getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: at least 1")
     task, data_options = _data_options(options, sources)
-    folder = None if options.output is None else Path(options.output)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
     rows = load_task(task, **data_options)["test"]
     models = [(source, _load(source)) for source in sources]
     longest = max(len(row["input_ids"]) for row in rows)
@@ -69,6 +66,9 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         most = getattr(model.config, "max_position_embeddings", longest)
         if longest > most:
             raise ValueError(f"{source.folder} takes {most} tokens, and the inputs have {longest}; choose --length")
+    folder = None if options.output is None else Path(options.output)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     points = _measured(
         list(zip(_names(sources), *zip(*models, strict=True), strict=True)), rows, mask, options, console
     )

@@ -139,7 +139,7 @@ def noise(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     right.set_title(
         f"{found['mask']} at ε = {eps[chosen]:g}, against Δ (eighths of the queries)", **title_style(theme)
     )
-    if not right.lines or not any(len(line.get_xdata()) for line in right.lines):  # type: ignore[arg-type]
+    if not right.lines or not any(len(line.get_xdata()) for line in right.lines):
         right.annotate("no separation above 0", (0.5, 0.5), xycoords="axes fraction", ha="center", color=theme.faint)
     figure.legend(
         handles=_keys(points, styles, theme),

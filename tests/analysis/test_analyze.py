@@ -1,0 +1,242 @@
+"""`analyze` and `semfocus analyze`: the numbers are those of the single quantities, and what is not defined is never 0."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+import torch
+from rich.console import Console
+from transformers import BertConfig, BertForSequenceClassification
+
+from hf_semfocus import apply_attention
+from hf_semfocus.analysis import analyze, capture_scores, dispersion, improvement, lipschitz, separation, with_mask
+from hf_semfocus.analyze_commands import _source, initial_model
+from hf_semfocus.cli import main
+from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
+from hf_semfocus.report.analysis_pictures import pictures
+from hf_semfocus.report.analysis_tables import terminal_tables
+from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.spec import RunSpec
+
+from .test_capture import make_model
+
+
+def make_rows(count=7):
+    generator = torch.Generator().manual_seed(2)
+    lengths = [9, 5, 9, 7, 9, 9, 8]
+    return [
+        {"input_ids": torch.randint(1, 11, (lengths[i % 7],), generator=generator).tolist(), "labels": i % 2}
+        for i in range(count)
+    ]
+
+
+def entry(found, quantity, layer=None, head=None):
+    return next(e for e in found["quantities"] if (e["quantity"], e["layer"], e["head"]) == (quantity, layer, head))
+
+
+def one_by_one(model, rows, mask):
+    """Every query of every row, each row alone and without padding: (layer, head) → lists."""
+    values = {}
+    for row in rows:
+        for index, layer in enumerate(capture_scores(model, {"input_ids": torch.tensor([row["input_ids"]])}, mask)):
+            measured = {
+                "dispersion_full": dispersion(layer.scores, layer.valid),
+                "dispersion_mask": dispersion(layer.scores, layer.keep),
+                "separation": separation(layer.scores, layer.keep, layer.valid),
+                "improvement": improvement(layer.scores, layer.keep, layer.valid, layer.input_dependent),
+            }
+            for name, value in measured.items():
+                for head in range(value.shape[1]):
+                    values.setdefault((name, index, head), []).extend(value[0, head].tolist())
+    return values
+
+
+@pytest.mark.parametrize(("own", "mask"), [("topk:3", None), ("full", "topk:3"), ("topk:3", "banded:3")])
+def test_quantities_are_those_of_each_row_alone(own, mask):
+    model, rows = make_model(own), make_rows()
+    found = analyze(model, rows, mask, batch_size=3, eps=[0.1], directions=1)
+    assert (found["own_mask"], found["mask"], found["examples"]) == (own, mask or own, 7)
+    assert (found["layers"], found["heads"]) == (3, 2)
+    queries = sum(len(row["input_ids"]) for row in rows)
+    for (name, layer, head), values in one_by_one(model, rows, mask).items():
+        known = torch.tensor([value for value in values if not math.isnan(value)], dtype=torch.float64)
+        measured = entry(found, name, layer, head)
+        assert measured["n"] == len(known)
+        assert measured["n"] == queries or name in ("separation", "improvement")
+        assert measured["max"] == pytest.approx(known.max().item(), rel=1e-4)
+        assert measured["mean"] == pytest.approx(known.mean().item(), rel=1e-4)
+        assert measured["median"] == pytest.approx(known.quantile(0.5).item(), rel=1e-3, abs=1e-5)
+        assert measured["q95"] == pytest.approx(known.quantile(0.95).item(), rel=1e-3, abs=1e-5)
+        if name == "improvement":
+            condition = next(c for c in found["conditions"] if (c["layer"], c["head"]) == (layer, head))
+            assert condition["n"] == queries
+            assert condition["improvement_share"] == pytest.approx((known > 0).double().mean().item(), abs=1e-9)
+    assert entry(found, "dispersion_full")["n"] == 3 * 2 * queries
+    kept = "dispersion_mask" if (mask or own) == own else "dispersion_full" if own == "full" else None
+    if kept is not None:
+        assert entry(found, "dispersion_own")["mean"] == pytest.approx(entry(found, kept)["mean"])
+
+
+def test_a_mask_that_keeps_everything_has_no_separation():
+    found = analyze(make_model("full"), make_rows(), eps=[0.1], directions=1)
+    for name in ("separation", "improvement"):
+        measured = entry(found, name)
+        assert [measured[part] for part in ("mean", "median", "q95", "max")] == [None] * 4
+        assert measured["n"] == 0
+    assert found["conditions"][-1]["improvement_share"] is None
+    assert found["maxima"] == {"improved": None, "n": 0}
+    assert entry(found, "dispersion_ratio")["median"] == 1
+    assert found["mask_stability"]["kept_share"] == [[1.0] * 3]
+    assert list(found["lipschitz"]) == ["full"]
+    document = {"points": [{"name": "full", "moment": "trained", **found}], "between": [], "mask": "full"}
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(terminal_tables(document))
+    lines = console.export_text().splitlines()
+    separations = next(line for line in lines if line.startswith("Δ"))
+    assert separations.count("n/a") == 4
+    assert set(pictures(document)) == {"dispersion", "ratio", "noise", "lipschitz"}
+
+
+def test_ties_are_infinite_and_not_hidden():
+    model = make_model("topk:1", position_embedding_type="none")
+    found = analyze(model, [{"input_ids": [4, 4, 4]}], eps=[0.0])
+    assert entry(found, "separation")["max"] == 0
+    assert entry(found, "log_stability_mask")["max"] == "inf"
+    assert found["lipschitz"] is None
+    assert found["maxima"] == {"improved": 0, "n": 6}
+    json.dumps(found, allow_nan=False)
+
+
+def test_lipschitz_compares_masks_at_the_same_weights():
+    model, rows = make_model("topk:3"), make_rows(4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = analyze(model, rows, batch_size=1, eps=[0.1], directions=2, seed=5)
+    for mask, values in found["lipschitz"].items():
+        copied = with_mask(model, mask)
+        assert all(torch.equal(value, before[name]) for name, value in copied.state_dict().items())
+        batches = [{"input_ids": torch.tensor([r["input_ids"]]), "labels": torch.tensor([r["labels"]])} for r in rows]
+        own = lipschitz(copied, batches, torch.Generator().manual_seed(5), directions=2)
+        assert values["gradient_norms"] == pytest.approx(own.gradient_norms.tolist(), rel=1e-5)
+        assert values["ratios"][1] == pytest.approx(own.ratios[1].flatten().tolist(), rel=1e-3, abs=1e-6)
+    assert list(found["lipschitz"]) == ["full", "topk:3"]
+    assert found["lipschitz"]["full"]["losses"] != found["lipschitz"]["topk:3"]["losses"]
+    assert str(model.config.mask) == "topk:3"
+
+
+def test_any_model_and_repeatable():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 12, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = apply_attention(BertForSequenceClassification(BertConfig(**sizes, intermediate_size=8)), "full")
+    first = analyze(model, make_rows(), "topk:3", eps=[0.1], directions=1)
+    assert first["own_mask"] == "full"
+    assert entry(first, "dispersion_mask")["mean"] < entry(first, "dispersion_full")["mean"]
+    assert first == analyze(model, make_rows(), "topk:3", eps=[0.1], directions=1)
+    assert model.config._attn_implementation == "semfocus:full"
+    with pytest.raises(ValueError, match="no rows"):
+        analyze(model, [])
+    with pytest.raises(ValueError, match="examples is 0"):
+        analyze(model, make_rows(), examples=0)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs that learn nothing (a learning rate of 1e-30): their weights are the initial ones."""
+    folder = tmp_path_factory.mktemp("runs")
+    for mask in ("full", "topk:3"):
+        spec = RunSpec.from_dict(
+            {"task": "even_pairs", "mask": mask, "length": 12, "train_size": 60, "validation_size": 10, "test_size": 20,
+             "model": {"num_hidden_layers": 2, "hidden_size": 8},
+             "training": {"epochs": 1, "learning_rate": 1e-30, "batch_size": 30}}
+        )  # fmt: skip
+        run_unit(spec, folder / mask.replace(":", "-"))
+    return folder
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code or 0
+
+
+def test_initial_weights_are_rebuilt_from_the_run(runs):
+    for name in ("full", "topk-3"):
+        source = _source(runs / name)
+        trained = SemFocusForSequenceClassification.from_pretrained(source.folder)
+        torch.manual_seed(99)
+        rebuilt = initial_model(source, trained)
+        for key, value in rebuilt.state_dict().items():
+            torch.testing.assert_close(value, trained.state_dict()[key], rtol=0, atol=1e-25)
+
+
+def test_the_command_on_two_runs(runs, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["analyze", runs / "full", runs / "topk-3" / "model", "--examples", 12, "--batch-size", 6]
+    assert run(*command, "--directions", 1, "--output", out) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.replace(str(runs), "").split("full, initial · ")[1].splitlines())) <= 100
+    found = json.loads((out / "analysis.json").read_text())
+    names = [(point["name"], point["moment"], point["epochs"]) for point in found["points"]]
+    assert names == [
+        ("full", "initial", 0),
+        ("full", "trained", 1),
+        ("topk:3", "initial", 0),
+        ("topk:3", "trained", 1),
+    ]
+    assert (found["mask"], found["task"], found["length"], found["examples"]) == ("topk:3", "even_pairs", 12, 12)
+    # Nothing was learnt, so a run is measured alike before and after.
+    assert found["points"][0]["quantities"] == found["points"][1]["quantities"]
+    # The first layer sees the same embeddings whatever the mask.
+    first = entry(found["points"][0], "dispersion_mask", 0, 0)
+    assert first == entry(found["points"][2], "dispersion_mask", 0, 0)
+    pair = found["between"][1]
+    assert (pair["first"], pair["second"], pair["moment"]) == ("full", "topk:3", "trained")
+    full, top = (
+        entry(found["points"][number], name, 0)["mean"]
+        for number, name in ((1, "dispersion_full"), (3, "dispersion_mask"))
+    )
+    assert pair["layers"][0] == {"layer": 0, "first": full, "second": top, "ratio": pytest.approx(top / full)}
+    files = {path.name for path in out.iterdir()}
+    assert files == {"analysis.txt", "analysis.csv", "analysis.json"} | {f"{name}.png" for name in pictures(found)}
+    assert len(pictures(found)) == 6
+    table = list(csv.DictReader((out / "analysis.csv").open()))
+    assert len(table) == sum(len(point["quantities"]) for point in found["points"])
+    assert "semfocus analyze" in (out / "analysis.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing"], ["missing", "does not exist"]),
+        (["RUNS"], ["config.json"]),
+        (["RUNS/full", "--mask", "tpok:3"], ["tpok", "topk"]),
+        (["RUNS/full", "--task", "parity"], ["parity", "parity_check"]),
+        (["RUNS/full", "--length", "40"], ["40", "12"]),
+        (["RUNS/full", "--examples", "0"], ["examples", "0"]),
+        (["RUNS/full", "--directions", "0"], ["directions", "0"]),
+        ([], ["CHECKPOINT_OR_RUN"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_is_one_line_and_exit_code_two(arguments, words, runs, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = [part.replace("RUNS", str(runs)) for part in arguments]
+    assert run("analyze", *given, "--output", tmp_path / "out") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert all(word in lines[0] for word in words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_and_other_folders(runs, tmp_path, capsys):
+    assert run("analyze", "--help") == 0
+    assert "example:\n  semfocus analyze" in capsys.readouterr().out
+    (tmp_path / "experiment.json").write_text("{}")
+    assert run("analyze", tmp_path) == 2
+    assert "is a comparison" in capsys.readouterr().err
+    bert = tmp_path / "bert"
+    bert.mkdir()
+    (bert / "config.json").write_text('{"model_type": "bert"}')
+    assert run("analyze", bert) == 2
+    assert "'bert'" in capsys.readouterr().err
