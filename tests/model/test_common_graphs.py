@@ -1,0 +1,61 @@
+"""Contract of every class under every mask: one graph for `torch.compile`, `torch.export` and ONNX, at several lengths."""
+
+import logging
+
+import pytest
+import torch
+from torch.export import Dim
+
+from hf_semfocus import SemFocusForMaskedLM, SemFocusForSequenceClassification
+
+from .contract import CLASSES, MASKS, batch, every_mask, gradients, labelled, make
+
+#: Every mask with a head, and every class.
+CASES = [(SemFocusForSequenceClassification, spec) for spec in MASKS] + [
+    (cls, "topk:3+sink:1") for cls in CLASSES if cls is not SemFocusForSequenceClassification
+]
+some_cases = pytest.mark.parametrize(("cls", "spec"), CASES)
+DYNAMIC = {name: {0: Dim.AUTO, 1: Dim.AUTO} for name in ("input_ids", "attention_mask")}
+#: Lengths of other batches: longer and shorter, not a multiple of the block, below k, and 1.
+OTHERS = [(14, 7), (3, 2, 2, 1), (2,), (1, 1), (31, 5, 30)]
+
+
+@some_cases
+def test_exports_with_the_shapes_of_the_example(cls, spec):
+    model, inputs = make(cls, spec), batch()
+    program = torch.export.export(model, (), kwargs=inputs)
+    assert torch.allclose(program.module()(**inputs)[0], model(**inputs)[0], atol=1e-6)
+
+
+@every_mask
+def test_onnx_with_free_batch_and_length_answers_as_the_model(spec, tmp_path, caplog):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    caplog.set_level(logging.ERROR)
+    model = make(SemFocusForSequenceClassification, spec, num_hidden_layers=1)
+    program = torch.onnx.export(model, (), kwargs=batch(), dynamic_shapes=DYNAMIC, dynamo=True, verbose=False)
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    assert [one.name for one in session.get_inputs()] == ["input_ids", "attention_mask"]
+    exported = program.exported_program.module()
+    for seed, lengths in enumerate(OTHERS):
+        inputs = batch(lengths, seed=seed)
+        expected = model(**inputs).logits
+        assert torch.allclose(exported(**inputs).logits, expected, atol=1e-6)
+        (answer,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        assert torch.allclose(torch.from_numpy(answer), expected, atol=1e-5)
+
+
+def test_a_loss_compiles_to_one_graph_at_two_lengths():
+    cls = SemFocusForMaskedLM
+    torch._dynamo.reset()
+    model = make(cls, "topk:3+sink:1", num_hidden_layers=1).train()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for lengths in ((9, 6, 1), (12, 4)):
+        inputs = labelled(cls, batch(lengths))
+        loss, grads = gradients(model, inputs)
+        model.zero_grad()
+        same = compiled(**inputs).loss
+        same.backward()
+        assert torch.allclose(same, loss, atol=1e-6)
+        for name, parameter in model.named_parameters():
+            assert torch.allclose(parameter.grad, grads[name], atol=1e-5), name
