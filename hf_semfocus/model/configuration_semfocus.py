@@ -130,7 +130,6 @@ class SemFocusConfig(PreTrainedConfig):
         classifier_dropout: dropout before the classifier.
         pad_token_id: id whose embedding is zero and is not trained; None: no such id.
         tie_word_embeddings: whether the masked-LM head's decoder shares its weight with the token embeddings.
-        tie_word_embeddings: whether the masked-LM head's decoder shares its weight with the token embeddings.
         mask_sources: written when a model is saved: the modules that register the strategies that are not built in.
 
     Raises:
@@ -170,7 +169,6 @@ class SemFocusConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.0
     classifier_dropout: float | int = 0.0
     pad_token_id: int | None = 0
-    tie_word_embeddings: bool = True
     tie_word_embeddings: bool = True
 
     # Fields of Transformers, typed here once more: there the annotations are text, which `@strict` does not check.

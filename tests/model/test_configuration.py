@@ -34,7 +34,6 @@ NON_DEFAULT = {
     "classifier_dropout": 0.3,
     "pad_token_id": 4,
     "tie_word_embeddings": False,
-    "tie_word_embeddings": False,
     "output_attentions": True,
     "num_labels": 7,
     "problem_type": "single_label_classification",
