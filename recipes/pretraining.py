@@ -1,0 +1,276 @@
+"""Pretraining: masked-LM on a task's text, then fine-tuning on the task; how fast both converge, for each mask.
+
+python recipes/pretraining.py missing_duplicate_string --output runs/pretraining        # about an hour on one core
+python recipes/pretraining.py missing_duplicate_string --output runs/pre-quick --quick  # a minute: shows the machinery
+
+Each mask is pretrained with it, then fine-tuned with it, and beside that trained from scratch: same rows, same batch order,
+same hyperparameters. The text has to hold something to learn: that of even_pairs or parity_check is uniform at random.
+Writes pretraining.json, pretraining.md, pretraining.png, and the pretrained models under models/.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from transformers import DataCollatorForLanguageModeling, PreTrainedModel, set_seed
+
+from hf_semfocus import (
+    SemFocusConfig,
+    SemFocusForMaskedLM,
+    SemFocusForSequenceClassification,
+    SemFocusForTokenClassification,
+)
+from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
+from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
+from hf_semfocus.report.palette import LIGHT, mask_styles
+from hf_semfocus.training.accuracy import measure_accuracy
+from hf_semfocus.training.rows import TensorRows
+from hf_semfocus.training.spec import mask_slug, spread_seed
+
+TAU = 0.95
+QUICK: dict[str, Any] = {
+    "length": 12, "layers": 1, "pretraining_epochs": 2, "epochs": 2, "train_size": 60, "test_size": 20, "seeds": [0],
+    "masks": ["full", "topk:5"],
+}  # fmt: skip
+Batch = dict[str, torch.Tensor]
+
+
+def shuffled(rows: TensorRows, batch_size: int, seed: int) -> Iterator[Batch]:
+    """One epoch of batches in an order that `seed` fixes."""
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    for some in order.split(batch_size):
+        yield rows.batch(some)
+
+
+def epochs_of(
+    model: PreTrainedModel, batches: Callable[[int], Iterator[Batch]], epochs: int, learning_rate: float
+) -> Iterator[int]:
+    """Trains an epoch at a time (AdamW, gradients clipped to norm 1) and gives its number."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    for epoch in range(1, epochs + 1):
+        model.train()
+        for batch in batches(epoch):
+            optimizer.zero_grad()
+            model(**{name: value.to(model.device) for name, value in batch.items()}).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        yield epoch
+
+
+@torch.no_grad()
+def masked_accuracy(model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[float, float]:
+    """Share of masked tokens that are predicted, and mean cross-entropy in nats, in evaluation mode."""
+    model.eval()
+    right = total = loss = 0.0
+    for batch in batches:
+        batch = {name: value.to(model.device) for name, value in batch.items()}
+        labels = batch.pop("labels")
+        logits = model(**batch).logits
+        masked = labels != -100
+        right += (logits.argmax(-1) == labels)[masked].sum().item()
+        loss += torch.nn.functional.cross_entropy(logits[masked], labels[masked], reduction="sum").item()
+        total += masked.sum().item()
+    return right / total, loss / total
+
+
+def pretrained(options: argparse.Namespace, config: SemFocusConfig, rows: dict[str, TensorRows], seed: int) -> Any:
+    """The masked language model, its history, and the share of the most frequent masked token."""
+    tokenizer = build_tokenizer(options.task)
+
+    def masked(batch: Batch, number: int) -> Batch:
+        collate = DataCollatorForLanguageModeling(tokenizer, seed=number)
+        attention = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+        examples = [
+            {"input_ids": ids, "attention_mask": real} for ids, real in zip(batch["input_ids"], attention, strict=True)
+        ]
+        return dict(collate(examples))
+
+    def batches(epoch: int) -> Iterator[Batch]:
+        for place, batch in enumerate(shuffled(rows["train"], options.batch_size, spread_seed(seed) + epoch)):
+            yield masked(batch, spread_seed(seed) + 10_000 * epoch + place)
+
+    held_out = [
+        masked(rows["validation"].batch(slice(start, start + 250)), start)
+        for start in range(0, len(rows["validation"]), 250)
+    ]
+    tokens = torch.cat([batch["labels"][batch["labels"] != -100] for batch in held_out])
+    set_seed(spread_seed(seed))
+    model = to_device(SemFocusForMaskedLM(config))
+    history = []
+    for epoch in epochs_of(model, batches, options.pretraining_epochs, options.learning_rate):
+        accuracy, loss = masked_accuracy(model, held_out)
+        history.append({"epoch": epoch, "accuracy": accuracy, "loss": loss})
+    return model, history, tokens.bincount().max().item() / len(tokens)
+
+
+def fine_tuned(
+    options: argparse.Namespace, model: PreTrainedModel, rows: dict[str, TensorRows], seed: int
+) -> list[dict[str, float]]:
+    """Training and held-out accuracy after each epoch, the start among them."""
+
+    def batches(epoch: int) -> Iterator[Batch]:
+        return shuffled(rows["train"], options.batch_size, spread_seed(seed) + epoch)
+
+    def entry(epoch: int) -> dict[str, float]:
+        of = {
+            name: measure_accuracy(model, rows[split], 250)
+            for name, split in (("train", "train"), ("held_out", "test"))
+        }
+        return {"epoch": epoch, "train": of["train"].accuracy, "held_out": of["held_out"].accuracy}
+
+    set_seed(spread_seed(seed))
+    return [entry(0), *(entry(epoch) for epoch in epochs_of(model, batches, options.epochs, options.learning_rate))]
+
+
+def to_device(model: PreTrainedModel) -> PreTrainedModel:
+    return model.to(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else model
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """All masks and seeds."""
+    info = task_info(options.task)
+    token_task = info.kind == "token_classification"
+    cls = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
+    tokenizer = build_tokenizer(options.task)
+    runs, majority, majority_token = [], [], []
+    for seed in options.seeds:
+        data = load_task(
+            options.task, length=options.length, train_size=options.train_size, validation_size=options.test_size,
+            test_size=options.test_size, seed=seed,
+        )  # fmt: skip
+        rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "validation", "test")}
+        statistics = label_statistics(data["test"], options.task)
+        majority.append(statistics["majority_sequence_accuracy" if token_task else "majority_accuracy"])
+        for mask in options.masks:
+            labels = {
+                "id2label": dict(enumerate(info.labels)),
+                "label2id": {name: i for i, name in enumerate(info.labels)},
+            }
+            config = SemFocusConfig(
+                mask=mask, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id,
+                num_hidden_layers=options.layers, max_position_embeddings=max(r.input_ids.shape[1] for r in rows.values()),
+                **labels,
+            )  # fmt: skip
+            print(f"{config.mask}, seed {seed}: pretraining", flush=True)
+            model, history, most = pretrained(options, config, rows, seed)
+            majority_token.append(most)
+            folder = options.output / "models" / mask_slug(config.mask) / f"seed-{seed}"
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            starts = {"pretrained": lambda folder=folder, labels=labels: cls.from_pretrained(folder, **labels)}
+            starts["scratch"] = lambda config=config: cls(config)
+            for start, make in starts.items():
+                print(f"{config.mask}, seed {seed}: training on the task, {start}", flush=True)
+                set_seed(spread_seed(seed))
+                tuned = fine_tuned(options, to_device(make()), rows, seed)
+                runs.append(
+                    {"mask": config.mask, "seed": seed, "start": start, "history": tuned, "pretraining": history}
+                )
+    return {
+        "task": options.task, "length": options.length, "quick": options.quick, "runs": runs, "tau": TAU,
+        "majority": sum(majority) / len(majority), "majority_token": sum(majority_token) / len(majority_token),
+    }  # fmt: skip
+
+
+def epochs_to(history: Sequence[dict[str, float]], name: str) -> str:
+    """The first epoch at which the accuracy is at least `TAU`, or that it was not within the budget: ``>30``."""
+    first = next((entry["epoch"] for entry in history if entry[name] >= TAU), None)
+    return f">{history[-1]['epoch']}" if first is None else str(first)
+
+
+def table(found: dict[str, Any]) -> str:
+    """Markdown: a row a mask and start; seeds side by side, censored ones as ``>budget``."""
+    quick = " (quick run: reduced in every respect)" if found["quick"] else ""
+    lines = [
+        f"{found['task']}, length {found['length']}{quick}. Epochs to {TAU:.0%} accuracy on training and held-out rows, seeds "
+        f"side by side; masked tokens predicted after pretraining (most frequent token: {found['majority_token']:.3f}); "
+        f"held-out accuracy at the end (majority class: {found['majority']:.3f}).",
+        "",
+        "| mask | start | masked tokens | epochs, training | epochs, held-out | held-out accuracy |",
+        "|---|---|---|---|---|---|",
+    ]
+    for mask, start in dict.fromkeys((run["mask"], run["start"]) for run in found["runs"]):
+        runs = [run for run in found["runs"] if (run["mask"], run["start"]) == (mask, start)]
+        tokens = ", ".join(f"{run['pretraining'][-1]['accuracy']:.3f}" for run in runs)
+        cells = [
+            f"`{mask}`", start, tokens if start == "pretrained" else "–",
+            ", ".join(epochs_to(run["history"], "train") for run in runs),
+            ", ".join(epochs_to(run["history"], "held_out") for run in runs),
+            ", ".join(f"{run['history'][-1]['held_out']:.3f}" for run in runs),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def picture(found: dict[str, Any]) -> Figure:
+    """Masked tokens predicted against pretraining epochs; held-out accuracy against epochs on the task, scratch dashed."""
+    masks = list(dict.fromkeys(run["mask"] for run in found["runs"]))
+    styles = mask_styles(masks, masks[0])
+    figure = Figure(figsize=(9.6, 3.6), layout="constrained", facecolor=LIGHT.paper)
+    left, right = figure.subplots(1, 2)
+    for axes in (left, right):
+        prepare(axes, LIGHT)
+        axes.set_ylim(0, 1.03)
+    for run in found["runs"]:
+        style, fresh = styles[run["mask"]], run["start"] == "pretrained"
+        dashes = "-" if fresh else "--"
+        history = run["history"]
+        right.plot(
+            [e["epoch"] for e in history], [e["held_out"] for e in history], color=style.colour, linestyle=dashes
+        )
+        if fresh:
+            history = run["pretraining"]
+            left.plot([e["epoch"] for e in history], [e["accuracy"] for e in history], color=style.colour)
+    left.axhline(found["majority_token"], color=LIGHT.faint, linestyle=":")
+    right.axhline(found["majority"], color=LIGHT.faint, linestyle=":")
+    left.set_title("masked tokens predicted (dotted: the most frequent one)", **title_style(LIGHT))
+    right.set_title("held-out accuracy on the task (dashed: from scratch)", **title_style(LIGHT))
+    left.set_xlabel("epoch of pretraining", color=LIGHT.ink, fontsize=9)
+    right.set_xlabel("epoch on the task", color=LIGHT.ink, fontsize=9)
+    handles = [mask_key(styles[mask], mask) for mask in masks]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)), **legend_style(LIGHT))
+    return figure
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", help="see `semfocus tasks`")
+    parser.add_argument("--output", required=True, type=Path, help="folder for the models, the table and the picture")
+    parser.add_argument("--quick", action="store_true", help="very small, over the other options")
+    parser.add_argument("--length", type=int, default=20)
+    parser.add_argument(
+        "--masks", nargs="+", default=["full", "topk:5", "banded:5"], help="the first one is drawn in grey"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--pretraining-epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--train-size", type=int, default=5000)
+    parser.add_argument("--test-size", type=int, default=1000)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        vars(options).update(QUICK)
+    return options
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = parsed(arguments)
+    try:
+        found = measured(options)
+    except ValueError as error:
+        sys.exit(f"pretraining: {' '.join(str(error).split())}")
+    (options.output / "pretraining.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    (options.output / "pretraining.md").write_text(table(found), encoding="utf-8")
+    picture(found).savefig(options.output / "pretraining.png", dpi=150)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

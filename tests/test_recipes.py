@@ -1,0 +1,123 @@
+"""The recipes run, at their quick size, and their numbers are those of the models that they leave."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from hf_semfocus.data import load_task
+from hf_semfocus.training.experiment import Experiment
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+def recipe(name):
+    spec = importlib.util.spec_from_file_location(f"recipe_{name}", RECIPES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def share_right(folder, rows):
+    """Accuracy of a saved classifier on rows, one text at a time."""
+    model, tokenizer = (
+        AutoModelForSequenceClassification.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    right = [
+        model(**tokenizer(row["text"], return_tensors="pt")).logits.argmax().item() == row["labels"] for row in rows
+    ]
+    return sum(right) / len(right)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_experiments_load_and_say_their_command_and_size(path):
+    experiment = Experiment.from_yaml(path)
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first.startswith(f"# semfocus compare --config recipes/{path.name} --output ")
+    assert "size" in experiment.note
+
+
+def test_the_heavy_hitter_comparison_has_the_whole_family_and_masks_that_do_not_choose():
+    experiment = Experiment.from_yaml(RECIPES / "heavy_hitters.yaml")
+    names = {part.split(":")[0] for mask in experiment.masks for part in mask.split("+")}
+    assert names >= {"full", "topk", "topp", "lsh", "cluster", "banded", "random"}
+    assert "Reduced" in experiment.note
+
+
+def test_length_generalisation(tmp_path, capsys):
+    module = recipe("length_generalisation")
+    module.main(["even_pairs", "--output", str(tmp_path), "--quick"])
+    found = json.loads((tmp_path / "lengths.json").read_text())
+    assert [(row["mask"], row["length"]) for row in found["rows"]] == [
+        (mask, length) for mask in ("full", "topk:5") for length in (10, 14, 18)
+    ]
+    data = load_task(
+        "even_pairs", length=10, train_size=100, validation_size=40, test_size=40, length_splits=[14, 18], seed=0
+    )
+    for row in found["rows"]:
+        split = data["test" if row["length"] == 10 else f"length_{row['length']}"]
+        assert all(len(text.split()) == row["length"] for text in split["text"])
+        folder = tmp_path / "runs" / row["mask"].replace(":", "-") / "seed-0" / "model"
+        assert row["accuracy"] == pytest.approx(share_right(folder, split))
+        ones = sum(split["labels"])
+        assert found["majority"][str(row["length"])] == pytest.approx(max(ones, 40 - ones) / 40)
+    printed = capsys.readouterr().out
+    assert "quick run: reduced" in printed
+    assert "| `topk:5` |" in printed
+    assert (tmp_path / "lengths.md").read_text() in printed
+    assert (tmp_path / "lengths.png").read_bytes()[:4] == b"\x89PNG"
+    assert len((tmp_path / "lengths.csv").read_text().splitlines()) == 7
+
+
+def test_length_generalisation_names_what_is_wrong(tmp_path):
+    with pytest.raises(SystemExit, match=r"length_generalisation: .*'topkk'"):
+        recipe("length_generalisation").main(["even_pairs", "--output", str(tmp_path), "--masks", "topkk:3"])
+
+
+def test_pretraining(tmp_path, capsys):
+    module = recipe("pretraining")
+    module.main(["missing_duplicate_string", "--output", str(tmp_path), "--quick"])
+    found = json.loads((tmp_path / "pretraining.json").read_text())
+    assert [(run["mask"], run["start"]) for run in found["runs"]] == [
+        (mask, start) for mask in ("full", "topk:5") for start in ("pretrained", "scratch")
+    ]
+    for run in found["runs"]:
+        assert [entry["epoch"] for entry in run["history"]] == [0, 1, 2]
+        assert [entry["epoch"] for entry in run["pretraining"]] == [1, 2]
+        assert run["pretraining"][1]["loss"] < run["pretraining"][0]["loss"]
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "models" / "topk-5" / "seed-0")
+    assert model.config.mask == "topk:5"
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "models" / "topk-5" / "seed-0")
+    assert model(**tokenizer("0 [MASK] 1", return_tensors="pt")).logits.shape == (1, 3, len(tokenizer))
+    assert "masked tokens" in capsys.readouterr().out
+    assert (tmp_path / "pretraining.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_fine_tuning_starts_from_what_was_pretrained(tmp_path, monkeypatch):
+    module = recipe("pretraining")
+    starts = []
+    plain = module.fine_tuned
+
+    def watched(options, model, rows, seed):
+        starts.append({name: tensor.clone() for name, tensor in model.model.state_dict().items()})
+        return plain(options, model, rows, seed)
+
+    monkeypatch.setattr(module, "fine_tuned", watched)
+    monkeypatch.setitem(module.QUICK, "masks", ["cluster:2"])
+    module.main(["missing_duplicate_string", "--output", str(tmp_path), "--quick"])
+    kept = AutoModelForMaskedLM.from_pretrained(tmp_path / "models" / "cluster-2-decay-0.999" / "seed-0")
+    encoder = kept.model.state_dict()
+    pretrained, scratch = starts
+    assert all(torch.equal(pretrained[name], encoder[name]) for name in encoder)
+    assert not all(torch.equal(scratch[name], encoder[name]) for name in encoder)
+
+
+def test_epochs_to_counts_the_first_and_shows_censoring():
+    module = recipe("pretraining")
+    history = [{"epoch": e, "train": a} for e, a in enumerate((0.2, 0.95, 0.9, 0.99))]
+    assert module.epochs_to(history, "train") == "1"
+    assert module.epochs_to(history[:1], "train") == ">0"
