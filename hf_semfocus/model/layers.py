@@ -122,8 +122,9 @@ class SemFocusAttention(nn.Module):
         else:
             self.scale = 1.0 if self.bilinear else self.head_dim**-0.5
         if self.bilinear:
-            # Row h·d + j of `score` is column j of the paper's W for head h, so score(x) = x W; `value` likewise.
-            self.score = ScoreLinear(d, self.heads * d, bias=False)
+            # Row h·d + j is column j of the paper's W for head h, so score_matrix(x) = x W; `value` likewise. (PEFT takes
+            # a module whose name ends in "score" for a classifier: it would train it whole beside any adapter.)
+            self.score_matrix = ScoreLinear(d, self.heads * d, bias=False)
             self.value = nn.Linear(d, self.heads * d, bias=False)
         else:
             bias = config.attention_bias is not False
@@ -139,7 +140,7 @@ class SemFocusAttention(nn.Module):
     def query_key(self, hidden_BLd: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Queries and keys ``(B, H, L, T)``. In the bilinear form these are X W and X itself."""
         if self.bilinear:
-            return self._split(self.score(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
+            return self._split(self.score_matrix(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
         return self._split(self.query(hidden_BLd)), self._split(self.key(hidden_BLd))
 
     def read_mask_state(self) -> Any:

@@ -26,7 +26,7 @@ def test_by_hand():
         position_embedding_type="none",
     )  # fmt: skip
     model = SemFocusModel(config)
-    model.encoder.layers[0].attention.score.weight.data.fill_(1.0)
+    model.encoder.layers[0].attention.score_matrix.weight.data.fill_(1.0)
     values = [1.0, 2.0, -3.0, 2.5]
     embedded = torch.tensor(values)[None, :, None]
     rms = math.sqrt(sum(value**2 for value in values) / 4)

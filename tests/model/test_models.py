@@ -70,7 +70,7 @@ def test_bilinear_block_is_the_papers_equation(spec, post):
     attended_to = x if post else norm(x, layer.attention_norm)
     attended = 0
     for h in range(heads):
-        w = layer.attention.score.weight[12 * h : 12 * (h + 1)].T
+        w = layer.attention.score_matrix.weight[12 * h : 12 * (h + 1)].T
         v = layer.attention.value.weight[12 * h : 12 * (h + 1)].T
         scores = attended_to @ w @ attended_to.T
         attended = attended + masked_rows(scores[None, None], spec)[0, 0] @ (attended_to @ v)
@@ -468,7 +468,7 @@ def test_initial_weights_follow_the_configuration():
     assert not model.model.embeddings.tokens.weight[0].any()
     assert math.isclose(model.model.embeddings.positions.weight.std().item(), 0.2, rel_tol=0.05)
     bilinear = small(attention_form="bilinear", hidden_size=128, num_attention_heads=2, **scales).encoder.layers[0]
-    is_uniform(bilinear.attention.score.weight, 3.0 * bound)
+    is_uniform(bilinear.attention.score_matrix.weight, 3.0 * bound)
     is_uniform(bilinear.attention.value.weight, 0.5 * bound)
     plain = small(embedding_std=0.7, hidden_size=128, vocab_size=400)
     assert math.isclose(plain.embeddings.positions.weight.std().item(), 0.7, rel_tol=0.05)
