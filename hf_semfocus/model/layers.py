@@ -279,7 +279,8 @@ class SemFocusEncoder(nn.Module):
                 hidden_states,
                 attention_mask=attention_mask,
                 keep=shared.get(mask),
-                mask_state=layer.attention.read_mask_state(),
+                # Here and not inside, where gradient checkpointing would read it a second time.
+                mask_state=layer.attention.read_mask_state(),  # type: ignore[union-attr,operator]
                 output_attentions=output_attentions,
             )
         return self.final_norm(hidden_states)
