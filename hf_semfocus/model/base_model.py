@@ -22,6 +22,7 @@ from .layers import (
     position_std,
 )
 from .mask_state import MaskState
+from .model_inputs import check_arguments, check_mask_numbers, check_tokens
 
 
 class SemFocusPreTrainedModel(PreTrainedModel):
@@ -126,22 +127,20 @@ class SemFocusModel(SemFocusPreTrainedModel):
             inputs_embeds: ``(B, L, d)`` instead of `input_ids`; positions are added to them.
             output_attentions, output_hidden_states, return_dict: as in every Transformers model. Attention weights are
                 ``(B, H, L, L)``, and asking for them does not change the states.
+            kwargs: as Transformers' own encoders do, this one passes over what it does not know, such as
+                ``token_type_ids``.
 
         Raises:
             ValueError: unless exactly one of `input_ids` and `inputs_embeds` is given; if the text has no token, or
-                more than ``max_position_embeddings``; if the mask's shape does not fit.
+                more than ``max_position_embeddings``; if a shape does not fit; if a mask holds NaN or +inf; for
+                ``position_ids`` and other arguments that would change another encoder's answer, and for misspelt ones.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        check_arguments(kwargs)
+        check_tokens(input_ids, inputs_embeds, self.config.hidden_size, self.config.max_position_embeddings)
+        check_mask_numbers(attention_mask)
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.tokens(input_ids)
         batch, length = inputs_embeds.shape[:2]
-        if length == 0:
-            raise ValueError("the input has 0 tokens; allowed: at least 1")
-        if length > self.config.max_position_embeddings:
-            raise ValueError(
-                f"the input has {length} tokens, and max_position_embeddings={self.config.max_position_embeddings}"
-            )
         attention_mask = expand_attention_mask(attention_mask, batch, length)
         positions = None
         if attention_mask is not None:

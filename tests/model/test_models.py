@@ -294,6 +294,62 @@ def test_other_input_errors():
             model(**arguments)
     with pytest.raises(ValueError, match="attention_mask must have shape"):
         model(draw_ids(1, 3), torch.ones(1, 4))
+    for arguments, words in (
+        ({"input_ids": draw_ids(3)}, r"input_ids must have shape \(batch, length\), got \(3,\)"),
+        ({"input_ids": draw_ids(1, 1, 3)}, r"got \(1, 1, 3\)"),
+        ({"input_ids": draw_ids(1, 3).float()}, r"input_ids must be int64 or int32, got torch\.float32"),
+        ({"inputs_embeds": torch.zeros(3, 12)}, r"inputs_embeds must have shape \(batch, length, 12\), got \(3, 12\)"),
+        ({"inputs_embeds": torch.zeros(1, 3, 10)}, r"got \(1, 3, 10\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model(**arguments)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_arguments_that_would_be_ignored_are_refused(cls):
+    model, ids = small(cls), draw_ids(2, 5)
+    for name, words in {
+        "position_ids": "does not support position_ids: positions are counted from the first valid token",
+        "head_mask": "does not support head_mask",
+        "past_key_values": "keeps no cache",
+        "encoder_hidden_states": "no cross-attention",
+        "cu_seq_lens_q": "no packed texts",
+        "atention_mask": "no argument 'atention_mask'; did you mean 'attention_mask'",
+        "output_attention": "did you mean 'output_attentions'",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            model(ids, **{name: torch.ones(2, 5)})
+    # What says nothing, or nothing to us, is passed over as in Transformers' own encoders.
+    plain = model(ids)[0]
+    assert torch.equal(model(ids, position_ids=None, token_type_ids=torch.ones_like(ids), use_cache=False)[0], plain)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_masks_that_hold_no_number_are_refused(number):
+    model, ids = small(SemFocusForSequenceClassification), draw_ids(2, 5)
+    word = "NaN" if math.isnan(number) else r"\+inf"
+    for mask in (torch.ones(2, 5), torch.zeros(2, 1, 5, 5), torch.zeros(1, 1, 5, 5, dtype=torch.bfloat16)):
+        mask[0, ..., 3] = number
+        with pytest.raises(ValueError, match=f"attention_mask holds {word}; allowed: finite numbers"):
+            model(ids, mask)
+
+
+@pytest.mark.parametrize("implementation", ["semfocus", "eager"])
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("spec", ["full", "topk:3", "banded:3+sink:1"])
+def test_a_two_dimensional_additive_mask_is_padding_and_its_finite_numbers_are_biases(spec, cls, implementation):
+    model, ids = small(cls, mask=spec, num_hidden_layers=1, num_attention_heads=2), draw_ids(2, 6)
+    model.set_attn_implementation(implementation)
+    padding = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1]])
+    expected = model(ids, padding)[0]
+    for forbidden in (-math.inf, torch.finfo(torch.float32).min, torch.finfo(torch.float16).min):
+        additive = torch.zeros(2, 6).masked_fill(padding == 0, forbidden)
+        assert torch.allclose(model(ids, additive)[0], expected, atol=1e-6)
+    # A bias of a key is one of every query's score for it, as a four-dimensional mask writes it out.
+    bias = torch.tensor([0.0, -0.7, -2.0, 0.0, -math.inf, -math.inf]).expand(2, 6)
+    biased = model(ids, bias)[0]
+    assert torch.allclose(biased, model(ids, bias[:, None, None].expand(2, 1, 6, 6))[0], atol=1e-6)
+    assert not torch.allclose(biased, model(ids, torch.zeros(2, 6).masked_fill(bias < -9, -math.inf))[0], atol=1e-3)
 
 
 def test_embeddings_can_be_given_instead_of_ids():
