@@ -20,6 +20,11 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
+# Other implementations of sparse attention, to measure beside ours: nothing else needs them.
+$(VENV)/bench-installed: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,bench]'
+	@touch $@
+
 install: $(VENV)/installed  ## make .venv with the tested versions
 
 quickstart: install  ## the main job at a reduced size: table on the terminal, report in runs/quickstart
@@ -40,15 +45,17 @@ style: install  ## format and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-benchmark: install  ## what masks cost in a model, `semfocus train` over a bare loop, rows of data a second
+benchmark: $(VENV)/bench-installed  ## what attention costs, what masks cost in a model, `semfocus train` over a bare loop, rows of data a second
 	@mkdir -p runs
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/model_cost.py > runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/training_overhead.py >> runs/cost.txt
 	OMP_NUM_THREADS=1 COLUMNS=100 $(BIN)/semfocus bench data > runs/data.txt
+	COLUMNS=100 $(BIN)/semfocus bench attention --output runs/attention
+	COLUMNS=100 $(BIN)/semfocus bench attention --profile topk:32 4x2048 --output runs/attention
 	@cat runs/cost.txt runs/data.txt
 
 readme: install  ## the README's figures and model_cards/, from the last quickstart and benchmark
-	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt
+	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt --attention runs/attention
 	$(BIN)/semfocus card $(QUICKSTART) --output model_cards
 
 docs: install  ## guides and API reference in docs/_build/html; a broken reference is an error

@@ -3,6 +3,7 @@
 python recipes/update_readme.py runs/quickstart        # after `make quickstart`
 python recipes/update_readme.py --cost runs/cost.txt   # after `make benchmark`
 python recipes/update_readme.py --data runs/data.txt   # after `make benchmark`
+python recipes/update_readme.py --attention runs/attention   # after `make benchmark`
 
 Results that the README shows are kept in recipes/results/; a test compares the README with them.
 """
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("run_directory", nargs="?", type=Path, help="what `make quickstart` wrote")
     parser.add_argument("--cost", type=Path, help="what `make benchmark` printed about masks")
     parser.add_argument("--data", type=Path, help="what `make benchmark` printed about data")
+    parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
     options = parser.parse_args()
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -61,12 +63,25 @@ def main() -> None:
             RESULTS.mkdir(parents=True, exist_ok=True)
             shutil.copy(printed, RESULTS / f"{name}.txt")
             text = replaced(text, name, printed_section(printed.read_text(encoding="utf-8")))
+    if options.attention is not None:
+        for name in ("attention.txt", "attention.csv", "attention.png", "attention_profile.txt"):
+            shutil.copy(options.attention / name, RESULTS / name)
+        text = replaced(text, "attention", attention_section((RESULTS / "attention.txt").read_text(encoding="utf-8")))
     readme.write_text(text, encoding="utf-8")
 
 
 def printed_section(printed: str) -> str:
     """The README's lines about cost and speed: the benchmarks' own words."""
     return f"```text\n{printed.strip()}\n```"
+
+
+def attention_section(printed: str) -> str:
+    """The README's lines about attention: the setting and the goals in sight, all figures below."""
+    setting, goals, *tables = printed.strip("\n").split("\n\n")
+    picture = "![Time and peak extra memory of attention against length](recipes/results/attention.png)"
+    first = printed_section("\n\n".join((setting, goals)))
+    rest = printed_section("\n\n".join(tables))
+    return f"{first}\n\n{picture}\n\n<details><summary>All figures</summary>\n\n{rest}\n\n</details>"
 
 
 if __name__ == "__main__":

@@ -50,6 +50,16 @@ def test_the_benchmarks_sections_are_what_they_printed(name):
     assert section(name) == _updater().printed_section(printed)
 
 
+def test_the_section_about_attention_is_what_the_benchmark_printed():
+    stored = ROOT / "recipes" / "results"
+    printed = (stored / "attention.txt").read_text(encoding="utf-8")
+    assert section("attention") == _updater().attention_section(printed)
+    for line in printed.splitlines():
+        assert line in README
+    first, *_ = (stored / "attention_profile.txt").read_text(encoding="utf-8").splitlines()
+    assert first.startswith("$ semfocus bench attention --profile ")
+
+
 @pytest.mark.slow
 def test_every_python_block_runs(tmp_path, monkeypatch):
     """In order, in one folder, against a run directory made as the README says (two epochs instead of the preset's)."""
