@@ -19,7 +19,7 @@ class Lipschitz:
         losses: (N,), the loss of each batch at θ.
         gradient_norms: (N,), ‖∇_θ loss‖₂ of each batch.
         radii: R, in units of ‖θ‖₂.
-        ratios: (R, J, N), |loss(θ) − loss(θ')| / ‖θ − θ'‖₂; NaN or infinite where a loss is.
+        ratios: (R, J, N), ``|loss(θ) − loss(θ')| / ‖θ − θ'‖₂``; NaN or infinite where a loss is.
         parameter_norm: ‖θ‖₂ over all trained parameters.
     """
 
