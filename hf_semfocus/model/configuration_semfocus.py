@@ -15,12 +15,28 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import logging
 
 from .mask_strategies import MaskStrategy, parse_mask
 from .shipping import complete_auto_map, ship_code
 
+logger = logging.get_logger(__name__)
+
 LARGEST_SIZE = 2**31 - 1
 LARGEST_FACTOR = 1e30  # squared it is beyond float32, where weights and scores live
+
+#: What other models call some of our fields.
+NAMES_ELSEWHERE = {
+    **dict.fromkeys(("n_head", "n_heads", "num_heads", "heads"), "num_attention_heads"),
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "layers"), "num_hidden_layers"),
+    **dict.fromkeys(("d_model", "n_embd", "dim", "hidden_dim", "embed_dim"), "hidden_size"),
+    **dict.fromkeys(("d_ff", "n_inner", "ffn_dim", "mlp_dim", "intermediate_dim"), "intermediate_size"),
+    **dict.fromkeys(("activation", "activation_function", "hidden_activation"), "hidden_act"),
+    **dict.fromkeys(("n_positions", "max_length", "max_seq_len", "block_size"), "max_position_embeddings"),
+    **dict.fromkeys(("dropout", "hidden_dropout_prob", "resid_pdrop"), "hidden_dropout"),
+    **dict.fromkeys(("attention_probs_dropout_prob", "attn_pdrop"), "attention_dropout"),
+    "initializer_range": "embedding_std",
+}
 
 #: Inclusive bounds of the numeric fields.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -183,6 +199,9 @@ class SemFocusConfig(PreTrainedConfig):
     problem_type: Literal["regression", "single_label_classification", "multi_label_classification"] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if kwargs.get("per_layer_config") is not None:
+            raise ValueError("per_layer_config is not supported: layers differ in their masks only; use layer_masks")
+        _warn_of_near_misses(kwargs, [entry.name for entry in dataclasses.fields(self)])
         super().__post_init__(**kwargs)
         self.check()
 
@@ -285,6 +304,19 @@ class SemFocusConfig(PreTrainedConfig):
 
         Transformers calls this when it loads remote code, and would then overwrite our ``auto_map`` at the next save.
         """
+
+
+def _warn_of_near_misses(given: dict[str, Any], fields: list[str]) -> None:
+    """Transformers keeps what it does not know as an attribute, and so do we; but nothing reads it."""
+    for name in given:
+        if name in NAMES_ELSEWHERE:
+            meant = NAMES_ELSEWHERE[name]
+        else:
+            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.85)
+            if not near or name.endswith("_token_id"):
+                continue
+            meant = near[0]
+        logger.warning(f"SemFocusConfig has no field {name!r}, so nothing uses it; did you mean {meant!r}?")
 
 
 def _check_bounds(name: str, value: Any) -> None:

@@ -186,6 +186,41 @@ def test_a_wrong_type_in_a_saved_configuration_is_named(tmp_path):
         AutoConfig.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("masks", "mask"),
+        ("n_heads", "num_attention_heads"),
+        ("num_layers", "num_hidden_layers"),
+        ("hidden_dropout_prob", "hidden_dropout"),
+        ("layer_mask", "layer_masks"),
+        ("bos_token_id", None),
+        ("tokenizer_class", None),
+        ("my_note", None),
+    ],
+)
+def test_a_field_that_is_nearly_ours_is_kept_and_warned_of(name, meant, monkeypatch):
+    said = []
+    monkeypatch.setattr("hf_semfocus.model.configuration_semfocus.logger.warning", said.append)
+    assert getattr(SemFocusConfig(**{name: 3}), name) == 3
+    assert len(said) == (meant is not None)
+    assert all(f"no field {name!r}" in line and f"did you mean {meant!r}?" in line for line in said)
+
+
+def test_loading_and_copying_warn_of_nothing(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr("hf_semfocus.model.configuration_semfocus.logger.warning", said.append)
+    config = SemFocusConfig(**NON_DEFAULT)
+    config.save_pretrained(tmp_path)
+    SemFocusConfig(**AutoConfig.from_pretrained(tmp_path).to_dict())
+    assert said == []
+
+
+def test_settings_by_layer_other_than_masks_are_refused():
+    with pytest.raises(ValueError, match=r"per_layer_config is not supported.*layer_masks"):
+        SemFocusConfig(per_layer_config={0: {"mask": "full"}})
+
+
 def test_assignment_is_checked_too():
     config = SemFocusConfig()
     with pytest.raises(ValueError, match="got 0"):
