@@ -4,6 +4,7 @@ python recipes/update_readme.py runs/quickstart        # after `make quickstart`
 python recipes/update_readme.py --cost runs/cost.txt   # after `make benchmark`
 python recipes/update_readme.py --data runs/data.txt   # after `make benchmark`
 python recipes/update_readme.py --attention runs/attention   # after `make benchmark`
+python recipes/update_readme.py --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
 
 Results that the README shows are kept in recipes/results/; a test compares the README with them.
 """
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--cost", type=Path, help="what `make benchmark` printed about masks")
     parser.add_argument("--data", type=Path, help="what `make benchmark` printed about data")
     parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
+    parser.add_argument("--minilm", type=Path, help="what recipes/sparse_minilm.py wrote")
     options = parser.parse_args()
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -67,6 +69,13 @@ def main() -> None:
         for name in ("attention.txt", "attention.csv", "attention.png", "attention_profile.txt"):
             shutil.copy(options.attention / name, RESULTS / name)
         text = replaced(text, "attention", attention_section((RESULTS / "attention.txt").read_text(encoding="utf-8")))
+    if options.minilm is not None:
+        kept = RESULTS / "sparse_minilm"
+        kept.mkdir(parents=True, exist_ok=True)
+        for path in options.minilm.iterdir():
+            if path.resolve() != (kept / path.name).resolve():
+                shutil.copy(path, kept / path.name)
+        text = replaced(text, "minilm", minilm_section((kept / "table.md").read_text(encoding="utf-8")))
     readme.write_text(text, encoding="utf-8")
 
 
@@ -82,6 +91,12 @@ def attention_section(printed: str) -> str:
     first = printed_section("\n\n".join((setting, goals)))
     rest = printed_section("\n\n".join(tables))
     return f"{first}\n\n{picture}\n\n<details><summary>All figures</summary>\n\n{rest}\n\n</details>"
+
+
+def minilm_section(table: str) -> str:
+    """The README's lines about the pretrained model: the recipe's own table, and its picture."""
+    picture = "![Quality against the keys that each query keeps](recipes/results/sparse_minilm/quality.png)"
+    return f"{table.strip()}\n\n{picture}"
 
 
 if __name__ == "__main__":

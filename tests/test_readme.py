@@ -60,6 +60,11 @@ def test_the_section_about_attention_is_what_the_benchmark_printed():
     assert first.startswith("$ semfocus bench attention --profile ")
 
 
+def test_the_section_about_a_pretrained_model_is_the_recipe_s_table():
+    table = (ROOT / "recipes" / "results" / "sparse_minilm" / "table.md").read_text(encoding="utf-8")
+    assert section("minilm") == _updater().minilm_section(table)
+
+
 @pytest.mark.slow
 def test_every_python_block_runs(tmp_path, monkeypatch):
     """In order, in one folder, against a run directory made as the README says (two epochs instead of the preset's)."""
@@ -85,7 +90,7 @@ def test_every_python_block_runs(tmp_path, monkeypatch):
             ]
         )
     assert not ended.value.code
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
     names = {"__name__": "readme"}
     for block in BLOCKS:
         # Those are a file (below), and a push (tests/hub, where there is a Hub to push to).
