@@ -40,9 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"semfocus {options.command}: the folder's name is empty", file=sys.stderr)
         sys.exit(2)
     for name, value in vars(options).items():
-        if isinstance(value, str) and "\0" in value:
-            print(f"semfocus {options.command}: {name} is {value!r}; allowed: no NUL characters", file=sys.stderr)
-            sys.exit(2)
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, str) and "\0" in part:
+                print(f"semfocus {options.command}: {name} is {part!r}; allowed: no NUL characters", file=sys.stderr)
+                sys.exit(2)
     options.command_line = shlex.join(["semfocus", *arguments])
     try:
         code = options.run(options)
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
-        message = _one_line(error, getattr(options, "output", None))
+        places = (getattr(options, name, None) for name in ("output", "directory", "pictures", "folder"))
+        message = _one_line(error, next((place for place in places if place), None))
         if message is None or os.environ.get("SEMFOCUS_TRACEBACK"):
             raise
         if "unknown mask strategy" in message and hasattr(options, "imports") and not options.imports:

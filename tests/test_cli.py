@@ -93,6 +93,7 @@ def test_every_command_has_help_with_an_example(command, capsys):
         ),
         (["train", "even_pairs", *TINY, "--output", "a\0b"], ["output", r"a\x00b", "NUL"]),
         (["report", "a\0b"], ["directory", r"a\x00b", "NUL"]),
+        (["masks", "full", "--import", "a.py", "a\0b"], ["imports", r"a\x00b", "NUL"]),
         (["generate", "parity", "--output", "OUT"], ["parity", "parity_check"]),
         (["generate", "parity_check", "--output", "OUT", "--format", "csv"], ["csv", "parquet"]),
         (["generate", "parity_check", "--output", "OUT", "--length", "0"], ["parity_check", "0"]),
@@ -150,6 +151,16 @@ def test_a_full_disk_is_one_line_with_the_path_and_leaves_nothing(tmp_path, monk
     for words in ("No space left on device", str(tmp_path / "OUT"), "free some space"):
         assert words in lines[0]
     assert not (tmp_path / "value.json").exists()
+    monkeypatch.undo()
+    # Where the error of a library does not name the place, the command line does.
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    (folder / "parity_check.png").symlink_to("/dev/full")
+    assert run("tasks", "parity_check", "--pictures", folder) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines == [
+        f"semfocus tasks: [Errno 28] No space left on device: {folder}; free some space, then start again"
+    ]
 
 
 def test_a_range_of_lengths_is_set_as_it_is_given(tmp_path, capsys):
