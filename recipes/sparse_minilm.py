@@ -17,6 +17,7 @@ quality.png.
 import argparse
 import ast
 import csv
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -28,7 +29,8 @@ import sys
 import sysconfig
 import time
 import tokenize
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,18 @@ COLUMNS = ("keys", "trained", "mrr", "mrr_low", "mrr_high", "recall_at_1", "cosi
 Pair = tuple[str, str]
 
 
+def definitions(tree: ast.AST) -> Iterator[ast.AST]:
+    """The tree and the definitions in it, level by level; much faster than `ast.walk`, which looks into expressions."""
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        inner = ast.iter_child_nodes(node)
+        waiting.extend(child for child in inner if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case))
+
+
+@functools.cache
 def docstring_pairs() -> list[Pair]:
     """Summary and rest of the docstrings of Python's standard library, read from its source without importing it.
 
@@ -56,9 +70,7 @@ def docstring_pairs() -> list[Pair]:
                 tree = ast.parse(file.read())
         except (SyntaxError, UnicodeDecodeError):
             continue
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
+        for node in definitions(tree):
             head, _, body = (ast.get_docstring(node) or "").partition("\n\n")
             head, body = " ".join(head.split()), " ".join(body.split())
             if 4 <= len(head.split()) <= 40 and len(body.split()) >= 30:
@@ -67,6 +79,11 @@ def docstring_pairs() -> list[Pair]:
     pairs = [(head, body) for body, head in once.items()]
     # An order that has nothing to do with modules, and that no other text changes.
     return sorted(pairs, key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())
+
+
+def fingerprint(pairs: list[Pair]) -> str:
+    """A hash of the texts: other Pythons have other docstrings."""
+    return hashlib.sha256("\n".join("\n".join(pair) for pair in pairs).encode()).hexdigest()[:16]
 
 
 def reciprocal_ranks(similarity: Any, cutoff: int = CUTOFF) -> Any:
@@ -317,7 +334,7 @@ def started(options: argparse.Namespace, pairs: list[Pair]) -> dict[str, Any]:
         for name in ("test_pairs", "length", "steps", "batch_size", "learning_rate", "seed", "threads")
     }
     settings["train_pairs"] = len(pairs) - options.test_pairs
-    settings["texts"] = hashlib.sha256("\n".join("\n".join(pair) for pair in pairs).encode()).hexdigest()[:16]
+    settings["texts"] = fingerprint(pairs)
     versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", PACKAGE)}
     settings["versions"] = {"python": platform.python_version(), **versions}
     path = options.output / "results.json"
