@@ -157,6 +157,8 @@ class SemFocusConfig(PreTrainedConfig):
     """
 
     model_type = "semfocus"
+    # `Trainer` would hold them for the whole evaluation, and cannot join those of batches of different lengths.
+    keys_to_ignore_at_inference = ["hidden_states", "attentions"]  # noqa: RUF012  # Transformers' own pattern
 
     # Set before `mask` (fields are set in this order), so that an unknown strategy can say where it comes from.
     mask_sources: dict[str, str] | None = None

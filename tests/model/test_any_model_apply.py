@@ -274,6 +274,19 @@ def test_a_compiled_step_knows_where_a_window_s_keys_are():
     torch.testing.assert_close(*steps)
 
 
+def test_a_causal_module_without_a_mask_looks_back():
+    causal = torch.nn.Module().eval()
+    causal.is_causal = True
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    for arguments in ({"is_causal": True}, {"is_causal": None, "module": causal}):
+        weights = bare_attention("topk:6", **arguments)
+        assert (weights[..., later] == 0).all()
+        assert (weights[..., ~later] > 0).all()
+        # The last query sees all, so its selection is that of a query without causality.
+        assert bare_attention("topk:3", **arguments)[..., -1, :].equal(bare_attention("topk:3")[..., -1, :])
+    assert (bare_attention("topk:6") > 0).all()
+
+
 def packed(build, mask, **inputs):
     model = make(build)
     model.set_attn_implementation(register_attention(mask))
