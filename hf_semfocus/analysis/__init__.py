@@ -11,11 +11,13 @@ from .probe import gradient_norm, probe_quantities
 from .reach import Reach, reach
 from .separation import separation
 from .stability import improvement, log_stability
+from .trajectory import Place, place, trajectory
 
 __all__ = [
     "LayerScores",
     "Lipschitz",
     "MaskStability",
+    "Place",
     "Reach",
     "aggregate",
     "analyze",
@@ -28,10 +30,12 @@ __all__ = [
     "log_stability",
     "loose_bound",
     "mask_stability",
+    "place",
     "probe_dispersion",
     "probe_quantities",
     "reach",
     "separation",
     "sharp_bound",
+    "trajectory",
     "with_mask",
 ]

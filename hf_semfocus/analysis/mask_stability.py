@@ -73,7 +73,7 @@ def mask_stability(
     by_query: dict[int, list[torch.Tensor]] = {}
     gaps: dict[int, list[torch.Tensor]] = {}
     for some in _parts(model, embedded):
-        rows = {name: _cut(value, some, len(embedded)) for name, value in inputs.items()}
+        rows = {name: some_rows(value, some, len(embedded)) for name, value in inputs.items()}
         _compare(model, rows, embedded[some], noise[some], sizes, mask, by_query, gaps)
     shares = [torch.cat(by_query[index], dim=1) for index in sorted(by_query)]
     return MaskStability(
@@ -130,7 +130,8 @@ def _parts(model: torch.nn.Module, embedded: torch.Tensor) -> list[slice]:
     return [slice(first, first + step) for first in range(0, rows, step)]
 
 
-def _cut(value: Any, some: slice, rows: int) -> Any:
+def some_rows(value: Any, some: slice, rows: int) -> Any:
+    """The rows `some` of a model's input for `rows` rows; what is not given row by row stays whole."""
     # A mask with one row serves all rows.
     has_rows = isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) == rows and rows > 1
     return value[some] if has_rows else value

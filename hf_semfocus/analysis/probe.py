@@ -1,5 +1,6 @@
 """The theory's quantities on one fixed batch as plain numbers: what a callback records while a model trains."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,17 +9,22 @@ import torch
 from .aggregate import aggregate
 from .capture import LayerScores, visit_scores
 from .dispersion import dispersion
+from .mask_stability import mask_stability, some_rows
 from .separation import separation
 from .stability import improvement
 
-QUANTITIES = ("dispersion_full", "dispersion_mask", "separation", "improvement_share", "gradient_norm")
+NOISE = 0.1
+"""ε of the recorded mask stability."""
+NOISE_ROWS = 50
+"""Rows of the batch that it is measured on: two forward passes more, on as few rows as a share of a per cent needs."""
 
 
 def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, float]:
     """Dispersion, separation, stability and the loss's gradient on one batch, over all layers, heads and queries.
 
-    One forward pass without gradients and, where the batch has labels, one with; no generator is touched, no gradient is
-    left behind, and modes are as they were afterwards.
+    One forward pass without gradients, two of `NOISE_ROWS` rows where a mask looks at the scores and, where the batch has
+    labels, one with gradients. The noise comes from a generator of its own, the same each time; no gradient is left behind,
+    and modes are as they were afterwards.
 
     Args:
         model: a model with our attention; see :func:`capture_scores`.
@@ -28,8 +34,10 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
         ``dispersion_full_mean`` (also ``_median``, ``_q95``, ``_max``: δ_s, all valid keys) and ``dispersion_mask_…`` (δ
         of the kept keys, on the same scores), ``dispersion_ratio`` (of the two means), ``separation_…`` (Δ),
         ``improvement_share`` (share of queries with log ξ < log ξ_s, of those for which it is defined),
-        ``gradient_norm`` (‖∇_θ loss‖₂, an estimate of the loss's Lipschitz constant). A quantity that is not defined (the
-        separation of a mask that keeps everything) is left out.
+        ``mask_stability`` (share of kept keys that stay kept under noise of ε = `NOISE`, mean over layers; only where a mask
+        looks at the scores: for any other it is 1 by definition), ``loss``, and ``gradient_norm`` (‖∇_θ loss‖₂, an estimate
+        of the loss's Lipschitz constant). A quantity that is not defined (the separation of a mask that keeps everything) is
+        left out.
 
     Example:
         >>> probe_quantities(model, {"input_ids": ids, "labels": labels})["dispersion_ratio"]  # doctest: +SKIP
@@ -37,8 +45,11 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
     """
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     values: dict[str, list[torch.Tensor]] = {name: [] for name in ("full", "mask", "gap", "gain")}
+    chooses = False
 
     def measure(index: int, layer: LayerScores) -> None:
+        nonlocal chooses
+        chooses = chooses or layer.input_dependent
         values["full"].append(dispersion(layer.scores, layer.valid).flatten())
         values["mask"].append(dispersion(layer.scores, layer.keep).flatten())
         values["gap"].append(separation(layer.scores, layer.keep, layer.valid).flatten())
@@ -54,8 +65,13 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
     gain = gain[~gain.isnan()]
     if len(gain):
         found["improvement_share"] = (gain > 0).double().mean().item()
+    tokens = inputs["inputs_embeds"] if inputs.get("inputs_embeds") is not None else inputs.get("input_ids")
+    if chooses and tokens is not None and "inputs_embeds" in inspect.signature(model.forward).parameters:
+        few = {name: some_rows(value, slice(0, NOISE_ROWS), len(tokens)) for name, value in inputs.items()}
+        shares = mask_stability(model, few, NOISE, torch.Generator().manual_seed(0)).kept_share
+        found["mask_stability"] = shares.mean().item()
     if "labels" in batch:
-        found["gradient_norm"] = gradient_norm(model, batch)
+        found["loss"], found["gradient_norm"] = loss_and_gradient_norm(model, batch)
     return {name: value for name, value in found.items() if value == value}
 
 
@@ -66,14 +82,25 @@ def gradient_norm(model: torch.nn.Module, batch: Mapping[str, Any]) -> float:
         model: gives an output with a ``loss``.
         batch: with labels.
     """
+    return loss_and_gradient_norm(model, batch)[1]
+
+
+def loss_and_gradient_norm(model: torch.nn.Module, batch: Mapping[str, Any]) -> tuple[float, float]:
+    """The loss, and :func:`gradient_norm`, from one forward pass."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    loss = evaluated_loss(model, batch)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    squares = [gradient.double().pow(2).sum() for gradient in gradients if gradient is not None]
+    return float(loss.detach()), float(torch.stack(squares).sum().sqrt())
+
+
+def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
+    """The loss in evaluation mode, with its graph: the same bits whether a gradient is taken of it or not."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         with torch.enable_grad():
-            gradients = torch.autograd.grad(model(**batch).loss, parameters, allow_unused=True)
+            return model(**batch).loss
     finally:
         for module, training in modes:
             module.training = training
-    squares = [gradient.double().pow(2).sum() for gradient in gradients if gradient is not None]
-    return float(torch.stack(squares).sum().sqrt())

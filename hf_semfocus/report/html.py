@@ -14,7 +14,7 @@ from . import pictures
 from .files import drawn, write_whole
 from .findings import findings, headline
 from .palette import DARK, LIGHT, Theme, mask_styles
-from .predictions import k_sweep, number, prediction_picture, sentences, table
+from .predictions import k_sweep, matched_sentences, number, prediction_picture, sentences, table
 from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
 
 FORMAT = 1
@@ -76,6 +76,7 @@ def render(summary: Mapping[str, Any]) -> str:
         blind=any(row.sees_all is False for row in rows),
         many=any(entry["n_runs"] > SEEDS_SHOWN for entry in summary["aggregates"]),
         predicted=sentences(summary),
+        matched=matched_sentences(summary),
         quantities=table(summary),
         k_sweep=k_sweep(summary),
         pictures=_pictures(summary),

@@ -13,8 +13,11 @@ WORDS = {
     "dispersion_ratio": "a smaller dispersion of the kept scores (δ_h/δ_s, at the end)",
     "separation": "a larger separation of kept from left-out scores (Δ, at the end)",
     "improvement_share": "more queries whose stability constant is smaller than full attention's (ξ_h < ξ_s, at the end)",
+    "mask_stability": "a mask that changes less under noise (masks that choose by the scores, at the end)",
     "gradient_ratio_initial": "a smaller gradient of the loss than the baseline's at the same initial weights",
     "gradient_ratio_matched": "a smaller gradient of the loss than the baseline's at the same training loss",
+    "trajectory_ratio_matched": "a loss that changes less along the path, per unit of length, than the baseline's at the same training "
+    "loss",
 }
 LABELS = {
     "dispersion_ratio": "δ of kept scores / δ of all scores",
@@ -22,6 +25,13 @@ LABELS = {
     "improvement_share": "share of queries with ξ_h < ξ_s",
     "gradient_ratio_initial": "‖∇loss‖ / baseline's, same weights",
     "gradient_ratio_matched": "‖∇loss‖ / baseline's, same loss",
+    "trajectory_ratio_matched": "|Δloss|/‖Δθ‖ / baseline's, same loss",
+    "mask_stability": "kept keys that stay under noise (ε = 0.1)",
+}
+COMPARED = {
+    "gradient_initial": "At the same initial weights (the same θ), is the gradient of the loss smaller under {mask}?",
+    "gradient": "At the same training loss, is the gradient of the loss smaller under {mask}?",
+    "trajectory": "At the same training loss, does the loss change less along the path, per unit of length, under {mask}?",
 }
 
 
@@ -53,6 +63,43 @@ def sentences(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
+def matched_sentences(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """For each mask and Lipschitz estimate the answer to whether it is smaller than the baseline's, and the ratios.
+
+    The answer counts tasks: "yes" or "no" where all tasks that can be judged lie on that side, "mixed" where they disagree,
+    "open" where no interval excludes 1.
+    """
+    analysis, baseline = summary.get("analysis") or {}, summary["baseline"]
+    by_mask: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in analysis.get("matched") or []:
+        by_mask.setdefault((entry["mask"], entry["quantity"]), []).append(entry)
+    said = []
+    for (mask, quantity), entries in by_mask.items():
+        count = {verdict: sum(e["verdict"] == verdict for e in entries) for verdict in ("smaller", "larger", "open")}
+        judged = [word for word in ("smaller", "larger") if count[word]]
+        answer = {(): "open", ("smaller",): "yes", ("larger",): "no"}.get(tuple(judged), "mixed")
+        parts = [f"{word} on {count[word]}" for word in ("smaller", "larger", "open") if count[word]]
+        missing = len(entries) - sum(count.values())
+        parts += [f"not comparable on {missing}"] if missing else []
+        tasks = plural(len(entries), "task")
+        text = f"{COMPARED[quantity].format(mask=mask)} Of {tasks}: {', '.join(parts)}. Ratio to {baseline}'s: "
+        said.append((answer, text + "; ".join(map(_matched_words, entries)) + "."))
+    return said
+
+
+def _matched_words(entry: Mapping[str, Any]) -> str:
+    if entry["ratio"] is None:
+        reasons = dict.fromkeys(one["reason"] for one in entry["without_pair"])
+        return f"{entry['task']} n/a ({', '.join(reasons)})"
+    pairs = entry["pairs"]
+    interval = "" if entry["low"] is None else f" [{number(entry['low'])}, {number(entry['high'])}]"
+    words = f"{entry['task']} {number(entry['ratio'])}{interval}, smaller in {entry['smaller']} of {plural(len(pairs), 'pair')}"
+    if "high" in pairs[0]:
+        high, low = (max(pair["high"] for pair in pairs), min(pair["low"] for pair in pairs))
+        words += f", training losses {number(high)} to {number(low)}"
+    return words
+
+
 def table(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """The units as text, a row a task and mask."""
     return [_row(unit) for unit in (summary.get("analysis") or {}).get("units", [])]
@@ -66,7 +113,8 @@ def k_sweep(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _row(unit: Mapping[str, Any]) -> dict[str, str]:
-    row = {name: number(unit[name]) for name in (*LABELS, "dispersion", "dispersion_ratio_initial", "heldout")}
+    names = (*LABELS, "dispersion", "dispersion_ratio_initial", "heldout", "trajectory_median", "trajectory_max")
+    row = {name: number(unit.get(name)) for name in names}
     bound = " (censored)" if unit["censored"] else ""
     return {
         **row,
@@ -85,7 +133,7 @@ def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figu
         for unit in (summary.get("analysis") or {}).get("units", [])
         if unit["mask"] != summary["baseline"] and unit["speedup"] is not None
     ]
-    shown = [name for name in LABELS if any(unit[name] is not None for unit in units)]
+    shown = [name for name in LABELS if any(unit.get(name) is not None for unit in units)]
     if not shown:
         return None
     styles = mask_styles(summary["masks"], summary["baseline"], theme)
@@ -98,7 +146,7 @@ def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figu
         axes.set_yscale("log")
         axes.axhline(1, color=theme.faint, linewidth=1)
         for unit in units:
-            if unit[name] is None:
+            if unit.get(name) is None:
                 continue
             style = styles[unit["mask"]]
             axes.plot(unit[name], unit["speedup"], style.marker, color=style.colour, markersize=6,

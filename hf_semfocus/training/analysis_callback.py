@@ -7,12 +7,16 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from ..analysis.probe import probe_quantities
+from ..analysis.trajectory import Place, place, trajectory
 
 PREFIX = "analysis_"
 
 
 class AnalysisCallback(TrainerCallback):
     """Logs :func:`hf_semfocus.analysis.probe_quantities` of one batch before training and every n epochs.
+
+    With labels also :func:`hf_semfocus.analysis.trajectory` over the epoch that ends: how far the weights went, and how much
+    the loss changed on the way, per unit of length. That takes one copy of the weights.
 
     The values go where the Trainer's own do: ``state.log_history``, ``trainer_state.json`` and every tracker of
     ``report_to``, under names that begin with ``analysis_``. Training is not changed: no generator is touched.
@@ -34,13 +38,18 @@ class AnalysisCallback(TrainerCallback):
     def __init__(self, trainer: Trainer, batch: Mapping[str, torch.Tensor], every: int = 1):
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"every is {every!r}; allowed: a whole number of epochs of at least 1")
-        self.trainer, self.batch, self.every = trainer, batch, every
+        self.trainer, self.every = trainer, every
+        self.probe = EpochProbe(batch)
         trainer.add_callback(self)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Records the initial weights; a resumed run has done so before."""
         if state.global_step == 0:
             self._record()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Remembers where the epoch starts."""
+        self.probe.epoch_begins(self.trainer)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Records every n-th epoch and the last."""
@@ -49,12 +58,42 @@ class AnalysisCallback(TrainerCallback):
             self._record()
 
     def _record(self) -> None:
-        self.trainer.log(analysis_of(self.trainer, self.batch))
+        self.trainer.log(self.probe.measured(self.trainer))
 
 
-def analysis_of(trainer: Trainer, batch: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """The quantities of the Trainer's model on `batch`, named for a log; measured on every process, which stay in step."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    device = next(model.parameters()).device
-    found = probe_quantities(model, {name: value.to(device) for name, value in batch.items()})
-    return {f"{PREFIX}{name}": value for name, value in found.items()}
+class EpochProbe:
+    """The quantities of a Trainer's model on one batch, those of the way through the current epoch among them.
+
+    An epoch's start, and not the recording before, is where the way begins: a resumed run stands there again.
+
+    Args:
+        batch: see :class:`AnalysisCallback`.
+    """
+
+    def __init__(self, batch: Mapping[str, torch.Tensor]):
+        self.batch = batch
+        self._start: Place | None = None
+        self._known: tuple[int, float] | None = None  # the last measured loss, and the step at which it was
+
+    def epoch_begins(self, trainer: Trainer) -> None:
+        """Copies the weights; the loss there is known where it was just measured, as it is when every epoch is."""
+        model, batch = self._ready(trainer)
+        if "labels" in batch:
+            step = trainer.state.global_step
+            known = self._known[1] if self._known is not None and self._known[0] == step else None
+            self._start = place(model, batch, known)
+
+    def measured(self, trainer: Trainer) -> dict[str, float]:
+        """The quantities, named for a log; measured on every process, which stay in step."""
+        model, batch = self._ready(trainer)
+        found = probe_quantities(model, batch)
+        if "loss" in found:
+            self._known = trainer.state.global_step, found["loss"]
+            if self._start is not None:
+                found.update(trajectory(self._start, model, found["loss"]))
+        return {f"{PREFIX}{name}": value for name, value in found.items()}
+
+    def _ready(self, trainer: Trainer) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        device = next(model.parameters()).device
+        return model, {name: value.to(device) for name, value in self.batch.items()}

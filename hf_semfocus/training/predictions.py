@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from scipy.stats import spearmanr
 
 from ..model.mask_strategies import mask_parts, parse_mask
 from .analysis_callback import PREFIX
+from .matched import matched
 from .run_files import Run
 
 # What each quantity should do to the speed-up where the paper's account is right: the sign of the rank correlation.
@@ -17,8 +18,15 @@ PREDICTED = {
     "dispersion_ratio": -1,  # smaller dispersion of what is kept, δ_h / δ_s
     "separation": 1,  # larger Δ
     "improvement_share": 1,  # more queries with ξ_h < ξ_s
+    "mask_stability": 1,  # more kept keys that stay kept under noise; of masks that choose by the scores
     "gradient_ratio_initial": -1,  # smaller ‖∇loss‖ than the baseline's at the same weights
     "gradient_ratio_matched": -1,  # … and at the same training loss
+    "trajectory_ratio_matched": -1,  # smaller |Δloss| / ‖Δθ‖ along the path, at the same training loss
+}
+RATIOS = {
+    "gradient_ratio_initial": "gradient_initial",
+    "gradient_ratio_matched": "gradient",
+    "trajectory_ratio_matched": "trajectory",
 }
 FEWEST_TASKS = 6
 RESAMPLES = 2000
@@ -37,12 +45,14 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[Mapping[s
         ``censored`` says whether a run was) and the mean over its seeds of each quantity, None where it is not defined;
         ``correlations``: for each quantity Spearman's ρ with the speed-up, over the units that have both, with a 95 %
         interval by resampling tasks, or None with fewer than six tasks (then there are the points only) or with ranks that
-        are all equal; ``k_sweep``: the units of ``topk:k`` masks by k, where there are two or more.
+        are all equal; ``k_sweep``: the units of ``topk:k`` masks by k, where there are two or more; ``matched``: the
+        Lipschitz estimates at the same weights and at the same training loss, see :func:`matched`.
     """
     recorded = [run for run in runs if run.counts and _final(run)]
     if not recorded:
         return None
-    of = {run.key: run for run in recorded}
+    compared = matched(recorded, baseline)
+    ratios = {(entry["task"], entry["mask"], entry["quantity"]): entry["ratio"] for entry in compared}
     entries = {(e["task"], e["mask"]): e for e in speedups if e["quantity"] == "train"}
     units = []
     for task, mask in dict.fromkeys(run.key[:2] for run in recorded):
@@ -63,12 +73,16 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[Mapping[s
             ("dispersion", "dispersion_mask_mean"),
             ("separation", "separation_mean"),
             ("improvement_share", "improvement_share"),
+            ("mask_stability", "mask_stability"),
         ):
             unit[name] = _mean([_final(run).get(PREFIX + key) for run in own])
             unit[f"{name}_initial"] = _mean([_initial(run).get(PREFIX + key) for run in own])
-        pairs = [(of[task, baseline, run.key[2]], run) for run in own if (task, baseline, run.key[2]) in of]
-        unit["gradient_ratio_initial"] = _mean([_initial_gradients(*pair) for pair in pairs])
-        unit["gradient_ratio_matched"] = _mean([_matched_gradients(*pair) for pair in pairs])
+        path = [run.values(f"{PREFIX}trajectory_ratio") for run in own]
+        unit["trajectory_median"] = _mean([median(values) for values in path if values])
+        unit["trajectory_max"] = max((max(values) for values in path if values), default=None)
+        unit |= {
+            name: 1.0 if mask == baseline else ratios.get((task, mask, quantity)) for name, quantity in RATIOS.items()
+        }
         units.append(unit)
     others = [unit for unit in units if unit["mask"] != baseline]
     sweep = sorted((unit for unit in others if unit["k"]), key=lambda unit: unit["k"])
@@ -76,6 +90,7 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[Mapping[s
         "units": units,
         "correlations": [_correlation(name, sign, others) for name, sign in PREDICTED.items()],
         "k_sweep": sweep if len({unit["k"] for unit in sweep}) > 1 else [],
+        "matched": compared,
     }
 
 
@@ -92,28 +107,6 @@ def _only_k(mask: str) -> int | None:
     """k of a mask that is one ``topk:k`` and nothing else."""
     parts = mask_parts(parse_mask(mask)) if mask.startswith("topk:") else ()
     return parts[0].k if len(parts) == 1 else None  # type: ignore[attr-defined]
-
-
-def _ratio(own: float | None, base: float | None) -> float | None:
-    return own / base if own is not None and base else None
-
-
-def _initial_gradients(base: Run, own: Run) -> float | None:
-    key = f"{PREFIX}gradient_norm"
-    return _ratio(_initial(own).get(key), _initial(base).get(key))
-
-
-def _matched_gradients(base: Run, own: Run) -> float | None:
-    """Gradient norms where both training losses have first fallen to the larger of the two runs' smallest ones."""
-    rows = [
-        [row for row in run.history if row.get("train_loss") is not None and f"{PREFIX}gradient_norm" in row]
-        for run in (base, own)
-    ]
-    if not all(rows):
-        return None
-    level = max(min(row["train_loss"] for row in part) for part in rows)
-    at = [next(row for row in part if row["train_loss"] <= level) for part in rows]
-    return _ratio(at[1][f"{PREFIX}gradient_norm"], at[0][f"{PREFIX}gradient_norm"])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -12,14 +12,16 @@ from safetensors.torch import save_model
 from transformers import TrainerCallback
 
 from .accuracy import measure_accuracy
-from .analysis_callback import PREFIX, analysis_of
+from .analysis_callback import PREFIX, EpochProbe
 from .files import write_atomically
 from .rows import TensorRows
 from .spec import TrainingOptions
 
 BEST = "best.safetensors"
-# Held-out rows on which the theory's quantities are recorded: a few per cent of an epoch's time.
+# Held-out rows on which the theory's quantities are recorded: at most so many, and no more than a fiftieth of the training
+# rows while that leaves enough, so that small runs too spend only a few per cent of their time on them.
 ANALYSIS_ROWS = 100
+FEWEST_ANALYSIS_ROWS = 20
 OnEpoch = Callable[[dict[str, Any]], None]
 
 
@@ -85,12 +87,16 @@ class EpochRecorder(TrainerCallback):
         self.trainer: Any = None  # set once the Trainer exists: the two need each other
         self._before = {"train_seconds": 0.0, "seconds": 0.0}
         self._epoch_started, self._rate = 0.0, 0.0
+        rows = max(FEWEST_ANALYSIS_ROWS, min(ANALYSIS_ROWS, len(train) // 50))
+        self._probe = EpochProbe(heldout.batch(slice(0, rows))) if options.analysis_every else None
 
     def on_epoch_begin(self, args, state, control, optimizer=None, **kwargs):
         """Takes the time so far from the history, which a resumed run has read from its checkpoint."""
         history = epoch_entries(state.log_history)
         if history:
             self._before = {name: history[-1][name] for name in self._before}
+        if self._probe is not None:
+            self._probe.epoch_begins(self.trainer)
         self._rate = optimizer.param_groups[0]["lr"]  # read, not computed: what the epoch's steps really use
         self._epoch_started = time.perf_counter()
 
@@ -100,11 +106,11 @@ class EpochRecorder(TrainerCallback):
         entry = self._measure(model, round(state.epoch))
         if self.options.keep == "best":
             self._keep_if_best(model, entry, epoch_entries(state.log_history))
-        if self.options.analysis_every and (
+        if self._probe is not None and (
             entry["epoch"] % self.options.analysis_every == 0
             or why_stop([*epoch_entries(state.log_history), entry], self.options) is not None
         ):
-            entry.update(self._analysis())
+            entry.update(self._analysis(self._probe))
         entry["train_seconds"] = self._before["train_seconds"] + trained - self._epoch_started
         entry["seconds"] = self._before["seconds"] + time.perf_counter() - self._epoch_started
         self.trainer.log({key: value for key, value in entry.items() if key != "epoch"})
@@ -119,12 +125,11 @@ class EpochRecorder(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         """Records the quantities of the initial weights; a resumed run has done so before."""
-        if self.options.analysis_every and state.global_step == 0:
-            self.trainer.log(self._analysis())
+        if self._probe is not None and state.global_step == 0:
+            self.trainer.log(self._analysis(self._probe))
 
-    def _analysis(self) -> dict[str, float]:
-        found = analysis_of(self.trainer, self.heldout_rows.batch(slice(0, ANALYSIS_ROWS)))
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+    def _analysis(self, probe: EpochProbe) -> dict[str, float]:
+        return {name: value for name, value in probe.measured(self.trainer).items() if math.isfinite(value)}
 
     def _measure(self, model: torch.nn.Module, epoch: int) -> dict[str, Any]:
         trainer, size = self.trainer, self.options.eval_batch_size

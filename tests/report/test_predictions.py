@@ -23,3 +23,4 @@ def test_every_prediction_has_words_in_the_report(summary_of):
     page = render(summary)
     assert "What the theory predicts" in page
     assert "How many keys" in page
+    assert "is the gradient of the loss smaller under topk:5? Of 7 tasks: open on 7." in page

@@ -1,7 +1,9 @@
 """The theory's quantities, recorded while a model trains: the right numbers, in every log, and nothing trained differently."""
 
+import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from transformers import Trainer, TrainingArguments
 
 from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification
 from hf_semfocus.analysis import capture_scores, gradient_norm, probe_quantities
+from hf_semfocus.data import load_task
 from hf_semfocus.training.analysis_callback import AnalysisCallback
+from hf_semfocus.training.recorder import EpochRecorder
 from hf_semfocus.training.run import run_unit
 from hf_semfocus.training.spec import RunSpec, TrainingOptions, difference
 
@@ -60,6 +64,30 @@ def test_the_numbers_are_those_of_loops_over_the_definitions():
     norm = math.sqrt(sum(parameter.grad.double().pow(2).sum() for parameter in model.parameters()))
     model.zero_grad()
     assert found["gradient_norm"] == pytest.approx(norm, rel=1e-6)
+    with torch.no_grad():
+        assert found["loss"] == pytest.approx(model(**inputs).loss.item(), rel=1e-6)
+
+
+def test_the_recorded_mask_stability_is_that_of_the_first_rows_and_the_same_each_time():
+    model, inputs = small_model(), batch(rows=60)
+    found = probe_quantities(model, inputs)["mask_stability"]
+    embedded = model.get_input_embeddings()(inputs["input_ids"][:50])
+    real = inputs["attention_mask"][:50].bool()
+    noise = torch.randn(embedded.shape, generator=torch.Generator().manual_seed(0))
+    noise *= 0.1 * embedded[real].double().pow(2).mean().sqrt() * real[..., None]
+    masks = {"attention_mask": inputs["attention_mask"][:50]}
+    shares = []
+    for clean, moved in zip(
+        capture_scores(model, {"inputs_embeds": embedded, **masks}),
+        capture_scores(model, {"inputs_embeds": embedded + noise, **masks}),
+        strict=True,
+    ):
+        kept = clean.keep.any(-1)
+        shares.append(((clean.keep & moved.keep).sum(-1)[kept] / clean.keep.sum(-1)[kept]).mean().item())
+    assert found == pytest.approx(sum(shares) / len(shares), rel=1e-6)
+    assert found == probe_quantities(model, inputs)["mask_stability"] < 1
+    # A mask that does not look at the scores has nothing that noise could change.
+    assert "mask_stability" not in probe_quantities(small_model("banded:3"), inputs)
 
 
 def test_a_mask_that_keeps_everything_has_no_separation():
@@ -103,6 +131,12 @@ def test_any_trainer_records_into_its_log_and_tensorboard(every, tmp_path, monke
     recorded = [entry for entry in trainer.state.log_history if "analysis_dispersion_ratio" in entry]
     assert [round(entry["epoch"]) for entry in recorded] == ([0, 1, 2, 3] if every == 1 else [0, 2, 3])
     assert recorded[0]["analysis_gradient_norm"] == pytest.approx(gradient_norm(small_model(), batch()), rel=1e-6)
+    # Every epoch's way is its own, whether the epochs before were recorded or not.
+    assert ["analysis_trajectory_ratio" in entry for entry in recorded] == [False] + [True] * (len(recorded) - 1)
+    if every == 1:
+        for before, after in itertools.pairwise(recorded):
+            change = abs(after["analysis_loss"] - before["analysis_loss"])
+            assert after["analysis_trajectory_ratio"] == pytest.approx(change / after["analysis_step_norm"], rel=1e-9)
     board = EventAccumulator(str(tmp_path / "board"))
     board.Reload()
     (tag,) = (tag for tag in board.Tags()["scalars"] if tag.endswith("analysis_dispersion_ratio"))
@@ -137,6 +171,58 @@ def test_a_run_records_its_history_and_trains_the_same_weights(tmp_path):
     assert ["analysis_dispersion_mask_mean" in row for row in recorded] == [False, True, True]
     assert results[0]["initial_analysis"] is None
     assert results[1]["initial_analysis"]["analysis_gradient_norm"] > 0
+
+
+def history_of(folder):
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def test_the_recorded_way_is_that_between_the_run_s_checkpoints(tmp_path):
+    """Read from the files: the weights of the last two checkpoints, and the loss of the first held-out rows under them."""
+    wanted = spec(analysis_every=1)
+    run_unit(wanted, tmp_path)
+    last = history_of(tmp_path)[-1]
+    data = load_task(wanted.task, **wanted.data_options())["test"][:20]
+    inputs = {"input_ids": torch.tensor(data["input_ids"]), "labels": torch.tensor(data["labels"])}
+    folders = sorted((tmp_path / "checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    models = [SemFocusForSequenceClassification.from_pretrained(folder).eval() for folder in folders]
+    with torch.no_grad():
+        losses = [model(**inputs).loss.item() for model in models]
+    flat = [torch.cat([value.detach().flatten() for value in model.parameters()]).double() for model in models]
+    length = (flat[0] - flat[1]).norm().item()
+    assert last["analysis_loss"] == pytest.approx(losses[1], rel=1e-5)
+    assert last["analysis_step_norm"] == pytest.approx(length, rel=1e-6)
+    assert last["analysis_trajectory_ratio"] == pytest.approx(abs(losses[1] - losses[0]) / length, rel=1e-3)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_run_that_goes_on_records_what_it_would_have_recorded(every, tmp_path):
+    whole, stopped = spec(analysis_every=every), spec(analysis_every=every)
+    stopped = replace(stopped, training=replace(stopped.training, epochs=2))
+    run_unit(whole, tmp_path / "whole")
+    run_unit(stopped, tmp_path / "stopped")
+    run_unit(whole, tmp_path / "stopped")
+    rows = [
+        [
+            {key: value for key, value in row.items() if key.startswith("analysis_")}
+            for row in history_of(tmp_path / name)
+        ]
+        for name in ("whole", "stopped")
+    ]
+    assert rows[0] == rows[1]
+    assert "analysis_trajectory_ratio" in rows[0][-1]
+
+
+def test_a_small_run_records_fewer_rows():
+    class Rows(list):
+        def batch(self, some):
+            return {"input_ids": self[some]}
+
+    def recorded(train):
+        recorder = EpochRecorder(None, Rows(range(train)), Rows(range(300)), Rows(), TrainingOptions(analysis_every=1))
+        return len(recorder._probe.batch["input_ids"])
+
+    assert [recorded(train) for train in (60, 2000, 5000, 50_000)] == [20, 40, 100, 100]
 
 
 def test_a_specification_written_before_this_option_existed_is_the_same_run():

@@ -88,10 +88,13 @@ def test_gradients_are_compared_at_the_same_weights_and_at_the_same_loss():
     found = made(-1)
     unit = next(unit for unit in found["units"] if unit["mask"] == "topk:5")
     assert unit["gradient_ratio_initial"] == 0.5
-    # Both reach the loss 0.5 in epoch 20, where the gradients are 20 and 40.
-    assert unit["gradient_ratio_matched"] == 0.5
+    # Both fall alike, with gradients of epoch and 2 · epoch.
+    assert unit["gradient_ratio_matched"] == pytest.approx(0.5)
     uneven = [run("a", "full", 0, 10, 1.0), run("a", "topk:5", 0, 40, 0.5, reached=False)]
-    assert predictions(uneven, "full", [])["units"][1]["gradient_ratio_matched"] == 100 / 10
+    assert predictions(uneven, "full", [])["units"][1]["gradient_ratio_matched"] == pytest.approx(10, rel=0.01)
+    full = next(unit for unit in found["units"] if unit["mask"] == "full")
+    assert (full["gradient_ratio_initial"], full["gradient_ratio_matched"]) == (1, 1)
+    assert of(found, "trajectory_ratio_matched")["n"] == 0  # not in these histories
     # All ratios are equal: there is no rank to correlate.
     assert of(found, "gradient_ratio_initial")["verdict"] == "not defined"
 
@@ -101,7 +104,9 @@ def test_what_is_not_defined_stays_so():
     full, topk = found["units"]
     assert full["separation"] is None
     assert topk["speedup"] is None
-    assert table({"analysis": found})[0]["separation"] == "n/a"
+    assert topk["trajectory_ratio_matched"] is None
+    row = table({"analysis": found})[0]
+    assert [row[name] for name in ("separation", "mask_stability", "trajectory_median")] == ["n/a"] * 3
     assert predictions([], "full", []) is None
 
 
