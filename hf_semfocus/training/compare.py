@@ -89,27 +89,34 @@ def compare(
             for unit in units:
                 if finished_before(unit, unit_folder(out, unit)) is None:
                     check_memory(unit)
-            _prepare_data(units)
+            prepare_data(units)
             write_json(out / "experiment.json", _described(experiment, command, out))
         state.wait_for_everyone()
         if state.num_processes > 1:
             results = [_work(unit.to_dict(), unit_folder(out, unit)) for unit in units]
         else:
-            results = _in_pool(units, out, jobs or available_cores(), on_progress)
+            folders = [unit_folder(out, unit) for unit in units]
+            results = train_all(units, folders, jobs or available_cores(), on_progress)
     return results
 
 
-def _prepare_data(units: list[RunSpec]) -> None:
+def prepare_data(units: list[RunSpec]) -> None:
     """Makes every data set once, before any run: the workers read the cache, and too few examples are said at once."""
     wanted = {(unit.task, json.dumps(unit.data_options())): unit for unit in units}
     for unit in wanted.values():
         load_task(unit.task, **unit.data_options())
 
 
-def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress | None) -> list[dict[str, Any]]:
+def train_all(
+    units: list[RunSpec], folders: list[Path], jobs: int, on_progress: OnProgress | None = None
+) -> list[dict[str, Any]]:
+    """Trains each unit that is not finished in its folder, `jobs` at once in processes of one thread; returns all results.
+
+    A failed unit is written down as failed and stops no other. `on_progress` gets the standing of all, in the units' order.
+    """
     results: dict[int, dict[str, Any]] = {}
-    for index, unit in enumerate(units):
-        done = finished_before(unit, unit_folder(out, unit))
+    for index, (unit, folder) in enumerate(zip(units, folders, strict=True)):
+        done = finished_before(unit, folder)
         if done is not None:
             results[index] = done
     waiting = [index for index in range(len(units)) if index not in results]
@@ -117,29 +124,28 @@ def _in_pool(units: list[RunSpec], out: Path, jobs: int, on_progress: OnProgress
         futures: dict[Future, int] = {}
         try:
             for index in waiting:
-                folder = unit_folder(out, units[index])
-                futures[pool.schedule(_work, args=[units[index].to_dict(), folder])] = index
+                futures[pool.schedule(_work, args=[units[index].to_dict(), folders[index]])] = index
             pending = set(futures)
             while pending:
                 ended, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
                 for future in ended:
                     index = futures[future]
-                    results[index] = _outcome(future, units[index], unit_folder(out, units[index]))
+                    results[index] = _outcome(future, units[index], folders[index])
                 if on_progress is not None:
                     running = {futures[future] for future in pending if future.running()}
-                    on_progress(_standing(units, out, results, running))
+                    on_progress(_standing(units, folders, results, running))
         except BaseException:
             pool.stop()  # an interrupted comparison leaves no worker behind; each unit goes on from its last epoch
             raise
     if on_progress is not None:
-        on_progress(_standing(units, out, results, set()))
+        on_progress(_standing(units, folders, results, set()))
     return [results[index] for index in range(len(units))]
 
 
-def _standing(units, out: Path, results: dict[int, dict[str, Any]], running: set[int]) -> list[Progress]:
+def _standing(units, folders: list[Path], results: dict[int, dict[str, Any]], running: set[int]) -> list[Progress]:
     standing = []
     for index, unit in enumerate(units):
-        path = unit_folder(out, unit) / "history.jsonl"
+        path = folders[index] / "history.jsonl"
         entry = None
         if (index in running or index in results) and path.exists():
             entry = read_json_lines(path)[-1]

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from .imports import import_strategies
 from .spec import RunSpec, flat
+from .task_recipes import with_recipe
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Experiment:
 
     Args:
         name: a word for titles.
-        tasks: task name → what is special to it, as fields of `RunSpec` (`length`, `model`, `training`, …).
+        tasks: task name → what is special to it, as fields of `RunSpec` (`length`, `model`, `training`, …). Where they are read
+            from a mapping or YAML, `recipe: FILE` takes the task's hyperparameters from another experiment (see `with_recipe`).
         masks: mask specifications; `baseline` is among them.
         seeds: 0, 1, 2, …; each is one pair of every mask with the baseline.
         defaults: fields of `RunSpec` for all tasks; a task's own fields go over them.
@@ -75,8 +78,16 @@ class Experiment:
         return {**values, "masks": list(self.masks), "seeds": list(self.seeds), "tasks": dict(self.tasks)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Experiment":
-        """Makes an experiment from a mapping. `tasks` may be a list of names; unknown keys raise `ValueError`."""
+    def from_dict(
+        cls, values: Mapping[str, Any], folder: Path | str = "", inside: tuple[Path, ...] = ()
+    ) -> "Experiment":
+        """Makes an experiment from a mapping. `tasks` may be a list of names; unknown keys raise `ValueError`.
+
+        Args:
+            values: the fields.
+            folder: what the paths of recipes start from.
+            inside: the files that are being read, the outermost first: a recipe is none of them.
+        """
         known = [entry.name for entry in fields(cls)]
         for key in values:
             if key not in known:
@@ -101,12 +112,34 @@ class Experiment:
         for key, wanted, words in (("defaults", Mapping, "a mapping"), ("name", str, "text"), ("note", str, "text")):
             if key in values and not isinstance(values[key], wanted):
                 raise ValueError(f"experiment option {key} is {values[key]!r}; allowed: {words}")
+        values["tasks"] = {
+            task: with_recipe(task, own or {}, values.get("defaults", {}), partial(cls._recipe, task, folder, inside))
+            for task, own in tasks.items()
+        }
         return cls(**values)
 
     @classmethod
-    def from_yaml(cls, path: Path | str) -> "Experiment":
-        """Reads an experiment from a YAML file."""
-        return cls.from_dict(read_yaml(path))
+    def from_yaml(cls, path: Path | str, inside: tuple[Path, ...] = ()) -> "Experiment":
+        """Reads an experiment from a YAML file; the paths of its recipes start from that file's folder."""
+        path = Path(path)
+        return cls.from_dict(read_yaml(path), path.parent, (*inside, path.resolve()))
+
+    @classmethod
+    def _recipe(cls, task: str, folder: Path | str, inside: tuple[Path, ...], name: str) -> dict[str, Any]:
+        """All settings of `task` in the experiment file that another one names."""
+        path = Path(folder) / name
+        try:
+            if path.resolve() in inside:
+                circle = [*inside[inside.index(path.resolve()) :], path]
+                raise ValueError(f"recipes go in a circle ({' → '.join(file.name for file in circle)})")
+            recipe = cls.from_yaml(path, inside)
+            if task not in recipe.tasks:
+                raise ValueError(f"it is for {', '.join(recipe.tasks)}; allowed here: a recipe for {task}")
+        except OSError as error:
+            raise ValueError(f"task {task}: recipe {name}: {error.strerror} ({path})") from None
+        except ValueError as error:
+            raise ValueError(f"task {task}: recipe {name}: {error}") from None
+        return merged(recipe.defaults, recipe.tasks[task])
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from .checkpoints import check_whole, latest_complete_checkpoint
-from .environment import process_state, total_memory, versions
+from .environment import keep_freed_memory, process_state, total_memory, versions
 from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
@@ -59,10 +59,12 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     if finished is not None:
         return finished
     check_memory(spec)
+    keep_freed_memory()
     tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
     with state.main_process_first():  # one process prepares the rows, the others read its cache
         data = load_task(spec.task, **spec.data_options())
-    rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "validation", "test")}
+    splits = ("train", "validation", spec.training.heldout_split)
+    rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in dict.fromkeys(splits)}
     longest = max(split.input_ids.shape[1] for split in rows.values())
     model = build_model(spec, tokenizer, longest)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
@@ -165,7 +167,8 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
 
 
 def _make_trainer(spec, folder, model, rows, on_epoch) -> SemFocusTrainer:
-    recorder = EpochRecorder(folder, rows["train"], rows["test"], rows["validation"], spec.training, on_epoch)
+    heldout = rows[spec.training.heldout_split]
+    recorder = EpochRecorder(folder, rows["train"], heldout, rows["validation"], spec.training, on_epoch)
     trainer = SemFocusTrainer(
         model=model,
         args=training_arguments(spec, folder),
@@ -237,10 +240,11 @@ def _result(spec: RunSpec, model, rows, log: list[dict[str, Any]], labels: dict[
     learnt, generalised = first("train_accuracy", options.tau), first("heldout_accuracy", options.heldout_tau)
     stopped = why_stop(history, options)
     last = history[-1]
-    probe = rows["test"].batch(slice(0, PROBE_ROWS))
+    heldout = rows[options.heldout_split]
+    probe = heldout.batch(slice(0, PROBE_ROWS))
     device = next(model.parameters()).device
     probe = {name: value.to(device) for name, value in probe.items() if name != "labels"}
-    reached = reach(spec.mask, rows["test"].input_ids.shape[1], model.config.num_hidden_layers)
+    reached = reach(spec.mask, heldout.input_ids.shape[1], model.config.num_hidden_layers)
     return {
         "status": "reached" if learnt else "diverged" if stopped == "diverged" else "censored",
         "stopped": stopped,

@@ -21,6 +21,7 @@ LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
 SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources", "architectures", "is_encoder_decoder")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 KEEPS = ("last", "best")
+HELDOUT_SPLITS = ("test", "validation")
 
 
 def spread_seed(seed: int) -> int:
@@ -92,6 +93,7 @@ class TrainingOptions:
         max_grad_norm: gradients are clipped to this ℓ2 norm; 0 for no clipping.
         epochs: the budget. A run that has not reached `tau` by then is censored.
         tau: training accuracy (whole-sequence accuracy for sequence tasks) that counts as learnt.
+        heldout_split: what "held-out" means: "test", or "validation" where something is chosen by it; `test` is then not looked at.
         heldout_tau: the run stops early once training accuracy is ≥ `tau` and held-out accuracy ≥ `heldout_tau`.
         stop_early: whether to stop then, or to use the whole budget.
         evaluate_train: evaluate the whole training split at each epoch's end. Off, `tau` cannot be seen and no run stops early.
@@ -112,6 +114,7 @@ class TrainingOptions:
     max_grad_norm: float = 1.0
     epochs: int = 100
     tau: float = 0.95
+    heldout_split: str = "test"
     heldout_tau: float = 0.95
     stop_early: bool = True
     evaluate_train: bool = True
@@ -146,6 +149,7 @@ class TrainingOptions:
         )
         for name in ("tau", "heldout_tau"):
             _check(0 < getattr(self, name) <= 1, name, getattr(self, name), "0 < threshold ≤ 1")
+        _check(self.heldout_split in HELDOUT_SPLITS, "heldout_split", self.heldout_split, ", ".join(HELDOUT_SPLITS))
         _check(self.keep in KEEPS, "keep", self.keep, ", ".join(KEEPS))
 
     @classmethod
