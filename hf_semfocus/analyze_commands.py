@@ -3,29 +3,33 @@
 import argparse
 import io
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 import hf_semfocus
 
-from .analysis.analyze import analyze
-from .data import load_task, task_info
+from .analysis.analyze import analyze, batches_of, plain
+from .analysis.trajectory import path
+from .data import build_tokenizer, load_task, task_info
 from .data.options import check_options
 from .model.mask_registry import parse_mask
 from .report.analysis_pictures import pictures
 from .report.analysis_tables import quantities_csv, terminal_tables
 from .report.files import drawn, write_whole
+from .training.analysis_callback import PREFIX
 from .training.environment import machine, versions
 from .training.files import read_json, write_atomically, write_json
 from .training.imports import import_strategies
 from .training.options import parse_length
 from .training.run import build_model
+from .training.run_files import read_run
 from .training.spec import RunSpec
 
 FORMAT = 1
@@ -42,12 +46,14 @@ class Source:
         spec: rebuilds the initial weights, and says what the data were.
         epochs: that the run trained, where it has finished.
         own_mask: as the configuration says.
+        run: the run's own folder, where the checkpoint still stands in it.
     """
 
     folder: Path
     spec: RunSpec | None
     epochs: int | None
     own_mask: str
+    run: Path | None = None
 
 
 def run_analyze(options: argparse.Namespace, console: Console) -> int:
@@ -69,9 +75,9 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
     folder = None if options.output is None else Path(options.output)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    points = _measured(
-        list(zip(_names(sources), *zip(*models, strict=True), strict=True)), rows, mask, options, console
-    )
+    named = list(zip(_names(sources), *zip(*models, strict=True), strict=True))
+    points = _measured(named, rows, mask, options, console)
+    paths = [_path(name, source, model, rows, options) for name, source, model in named if source.spec is not None]
     length = data_options["length"]
     found = {
         "format": FORMAT,
@@ -85,6 +91,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         "versions": versions(),
         "points": points,
         "between": _between(points),
+        "paths": paths,
     }
     _show(found, console)
     if folder is not None:
@@ -125,12 +132,14 @@ def _source(folder: Path) -> Source:
         missing = "" if folder.exists() else " (it does not exist)"
         raise ValueError(f"{folder} is no checkpoint and no run with one: {there}{missing}")
     place = checkpoint.absolute()
-    spec, epochs = None, None
+    spec, epochs, home = None, None, None
     for run in (place.parent, place.parent.parent):  # RUN/model, RUN/checkpoints/checkpoint-N
         if (run / "spec.json").is_file():
-            spec = RunSpec.from_dict(read_json(run / "spec.json"))
+            spec, home = RunSpec.from_dict(read_json(run / "spec.json")), run
             if place.name == "model" and (run / "result.json").is_file():
                 epochs = read_json(run / "result.json").get("epochs_trained")
+            if (checkpoint / "trainer_state.json").is_file():
+                epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
             break
     else:
         if (checkpoint / "run.json").is_file():  # a checkpoint that was moved tells its run
@@ -146,7 +155,7 @@ def _source(folder: Path) -> Source:
             "hf_semfocus.analysis.analyze(model, dataset, mask) after apply_attention"
         )
     own_masks = config.get("layer_masks") or [config.get("mask", "topk:5")]
-    return Source(checkpoint, spec, epochs, " / ".join(dict.fromkeys(map(str, own_masks))))
+    return Source(checkpoint, spec, epochs, " / ".join(dict.fromkeys(map(str, own_masks))), home)
 
 
 def _mask(asked: str | None, sources: Sequence[Source]) -> str:
@@ -238,9 +247,48 @@ def _measured(
 def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
     """The model of a run before its first step: the specification and its seed fix the weights."""
     assert source.spec is not None, "the initial weights of a model without a run were asked for"
-    tokenizer = AutoTokenizer.from_pretrained(source.folder)
+    tokenizer = build_tokenizer(source.spec.task, pooling=source.spec.model.get("pooling", "mean"))
     # How many positions there are decides which random numbers the layers behind them get.
     return build_model(replace(source.spec), tokenizer, trained.config.max_position_embeddings)
+
+
+def _path(name: str, source: Source, model: PreTrainedModel, rows: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """The loss's change along the path of a run: from the start over the checkpoints that it has kept to `model`.
+
+    A run keeps few checkpoints, so `recorded` tells what it recorded each epoch, where it did.
+    """
+    batches = batches_of(model, rows, options.examples, options.batch_size)
+    between = _checkpoints(source)
+    places = [0, *(epoch for epoch, _ in between), source.epochs]
+
+    def models() -> Iterator[PreTrainedModel]:
+        yield initial_model(source, model)
+        for _, folder in between:
+            yield type(model).from_pretrained(folder)
+        yield model
+
+    steps = [
+        {"from": first, "to": last, **step}
+        for (first, last), step in zip(itertools.pairwise(places), path(models(), batches), strict=True)
+    ]
+    return plain({"name": name, "steps": steps, "recorded": _recorded(source)})
+
+
+def _checkpoints(source: Source) -> list[tuple[int, Path]]:
+    """Epoch and folder of the whole checkpoints before `source`, in the order of training."""
+    found = []
+    for folder in (source.run / "checkpoints").glob("checkpoint-*") if source.run is not None else ():
+        if all((folder / name).is_file() for name in ("trainer_state.json", "config.json", "model.safetensors")):
+            found.append((round(read_json(folder / "trainer_state.json")["epoch"]), folder))
+    last = source.epochs if source.epochs is not None else 0
+    return sorted((epoch, folder) for epoch, folder in found if 0 < epoch < last)
+
+
+def _recorded(source: Source) -> dict[str, Any] | None:
+    """Median and maximum of what the run recorded up to the checkpoint; None where it recorded nothing."""
+    run = read_run(source.run) if source.run is not None else None
+    values = [] if run is None else run.values(f"{PREFIX}trajectory_ratio")[: source.epochs]
+    return {"epochs": len(values), "median": median(values), "max": max(values)} if values else None
 
 
 def _between(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from .probe import gradient_norm, probe_quantities
 from .reach import Reach, reach
 from .separation import separation
 from .stability import improvement, log_stability
-from .trajectory import Place, place, trajectory
+from .trajectory import Place, path, place, trajectory
 
 __all__ = [
     "LayerScores",
@@ -30,6 +30,7 @@ __all__ = [
     "log_stability",
     "loose_bound",
     "mask_stability",
+    "path",
     "place",
     "probe_dispersion",
     "probe_quantities",

@@ -80,7 +80,7 @@ def analyze(
     own, chosen = _own_masks(model), None if mask is None else parse_mask(mask)
     if chosen is None and len(set(own)) == 1:
         chosen = parse_mask(own[0])
-    batches = _batches(model, dataset, examples, batch_size)
+    batches = batches_of(model, dataset, examples, batch_size)
     inputs = [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
 
     def tell(first: float, last: float, words: str) -> Callable[[float], None]:
@@ -113,7 +113,7 @@ def analyze(
                 "ratios": estimate.ratios.flatten(1).tolist(),
                 "parameter_norm": estimate.parameter_norm,
             }
-    return _plain(found)
+    return plain(found)
 
 
 def with_mask(
@@ -161,10 +161,10 @@ def _words(masks: list[str]) -> str:
     return masks[0] if len(set(masks)) == 1 else " / ".join(masks)
 
 
-def _batches(
+def batches_of(
     model: torch.nn.Module, dataset: Sequence[Mapping[str, Any]], examples: int, size: int
 ) -> list[dict[str, torch.Tensor]]:
-    """Rows as batches, padded on the right."""
+    """The first `examples` rows as batches of `size`, padded on the right, on the model's device."""
     if examples < 1 or size < 1:
         raise ValueError(f"examples is {examples} and batch_size {size}; allowed: at least 1 each")
     count = min(examples, len(dataset))
@@ -346,12 +346,12 @@ def _mask_stability(
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """NaN as None and infinities as "inf" and "-inf": JSON has no numbers for them."""
     if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value

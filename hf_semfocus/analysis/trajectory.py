@@ -1,6 +1,6 @@
 """The change of the loss along the path that training takes, per unit of length (DESIGN §2; arXiv 2506.14095)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ def place(model: torch.nn.Module, batch: Mapping[str, Any], loss: float | None =
     """
     if loss is None:
         loss = float(evaluated_loss(model, batch).detach())
-    return Place(loss, tuple(value.detach().clone() for value in model.parameters() if value.requires_grad))
+    return Place(loss, tuple(value.clone() for value in _trained(model)))
 
 
 def trajectory(before: Place, model: torch.nn.Module, loss: float) -> dict[str, float]:
@@ -52,13 +52,49 @@ def trajectory(before: Place, model: torch.nn.Module, loss: float) -> dict[str, 
         >>> trajectory(start, model_after_an_epoch, 0.41)  # doctest: +SKIP
         {'step_norm': 0.73, 'trajectory_ratio': 0.38}
     """
-    now = [value.detach() for value in model.parameters() if value.requires_grad]
-    squares = [
-        (new.double() - old.to(new.device).double()).pow(2).sum().cpu()
-        for old, new in zip(before.parameters, now, strict=True)
-    ]
-    length = float(torch.stack(squares).sum().sqrt())
+    length = _distance(before.parameters, _trained(model))
     found = {"step_norm": length}
     if length > 0:
         found["trajectory_ratio"] = abs(loss - before.loss) / length
     return found
+
+
+def path(models: Iterable[torch.nn.Module], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """:func:`trajectory` between successive models, such as a run's checkpoints, for each batch.
+
+    Args:
+        models: with the same parameters, in the order of training; one at a time is looked at.
+        batches: with labels.
+
+    Returns:
+        For each step ``step_norm``, ``losses`` (a batch each, where the step ends) and ``ratios`` (a batch each; empty where
+        the weights have not moved).
+    """
+    steps = []
+    before: tuple[list[torch.Tensor], list[float]] | None = None
+    for model in models:
+        device = next(model.parameters()).device
+        losses = []
+        for batch in batches:
+            loss = evaluated_loss(model, {name: value.to(device) for name, value in batch.items()})
+            losses.append(float(loss.detach()))
+        now = [value.clone() for value in _trained(model)]
+        if before is not None:
+            length = _distance(before[0], now)
+            changes = [abs(new - old) for old, new in zip(before[1], losses, strict=True)]
+            ratios = [change / length for change in changes] if length > 0 else []
+            steps.append({"step_norm": length, "losses": losses, "ratios": ratios})
+        before = now, losses
+    return steps
+
+
+def _trained(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [value.detach() for value in model.parameters() if value.requires_grad]
+
+
+def _distance(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> float:
+    """‖before − after‖₂ over all tensors, in fp64."""
+    squares = [
+        (new.double() - old.to(new.device).double()).pow(2).sum().cpu() for old, new in zip(before, after, strict=True)
+    ]
+    return float(torch.stack(squares).sum().sqrt())

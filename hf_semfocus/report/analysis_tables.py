@@ -52,6 +52,8 @@ def terminal_tables(found: Mapping[str, Any]) -> RenderableType:
     if found["between"]:
         parts += [_between_table(found["between"]), Text()]
     parts += [_noise_table(found["points"]), Text(), _lipschitz_table(found["points"])]
+    if found.get("paths"):
+        parts += [Text(), _path_table(found["paths"])]
     return Group(*parts)
 
 
@@ -153,6 +155,32 @@ def _lipschitz_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
     note = Text(
         "ratio: |loss(θ) − loss(θ')| / ‖θ − θ'‖ at ‖θ − θ'‖ = radius × ‖θ‖. Compare masks at the same weights, or at equal "
         "loss: a model with a small loss has small gradients whatever its mask.",
+        style="dim",
+    )
+    return Group(table, note)
+
+
+def _path_table(paths: Sequence[Mapping[str, Any]]) -> RenderableType:
+    table = _table(
+        "|loss(θ) − loss(θ')| / ‖θ − θ'‖ along the path of training, under each model's own mask",
+        _left("model"), _left("from → to epoch"), "‖θ − θ'‖", "median", "max", "of",
+    )  # fmt: skip
+    for path in paths:
+        rows = []
+        for step in path["steps"]:
+            ratios = [float(value) for value in step["ratios"] if value is not None]
+            epochs = f"{step['from']} → {'end' if step['to'] is None else step['to']}"
+            largest = number(max(ratios)) if ratios else NONE
+            rows.append([epochs, number(step["step_norm"]), number(middle(ratios)), largest, f"{len(ratios)} batches"])
+        if path["recorded"] is not None:
+            found = path["recorded"]
+            rows.append(
+                ["recorded each", "", number(found["median"]), number(found["max"]), f"{found['epochs']} epochs"]
+            )
+        for row, cells in enumerate(rows):
+            table.add_row("" if row else path["name"], *cells, end_section=row == len(rows) - 1)
+    note = Text(
+        "A step over many epochs is a chord: it says less than steps of one epoch, which --analysis records.",
         style="dim",
     )
     return Group(table, note)

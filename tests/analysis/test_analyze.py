@@ -14,6 +14,7 @@ from hf_semfocus import apply_attention
 from hf_semfocus.analysis import analyze, capture_scores, dispersion, improvement, lipschitz, separation, with_mask
 from hf_semfocus.analyze_commands import _source, initial_model
 from hf_semfocus.cli import main
+from hf_semfocus.data import load_task
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.report.analysis_pictures import pictures
 from hf_semfocus.report.analysis_tables import terminal_tables
@@ -190,6 +191,9 @@ def test_the_command_on_two_runs(runs, tmp_path, capsys):
     # The first layer sees the same embeddings whatever the mask.
     first = entry(found["points"][0], "dispersion_mask", 0, 0)
     assert first == entry(found["points"][2], "dispersion_mask", 0, 0)
+    # Biases go from 0 to 1e-30, and no loss changes.
+    assert [path["steps"][0]["ratios"] for path in found["paths"]] == [[0, 0], [0, 0]]
+    assert found["paths"][0]["recorded"] is None
     pair = found["between"][1]
     assert (pair["first"], pair["second"], pair["moment"]) == ("full", "topk:3", "trained")
     full, top = (
@@ -203,6 +207,57 @@ def test_the_command_on_two_runs(runs, tmp_path, capsys):
     table = list(csv.DictReader((out / "analysis.csv").open()))
     assert len(table) == sum(len(point["quantities"]) for point in found["points"])
     assert "semfocus analyze" in (out / "analysis.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def recorded_run(tmp_path_factory):
+    """A run of three epochs that was stopped by its budget, so that its last two checkpoints are there."""
+    folder = tmp_path_factory.mktemp("recorded")
+    spec = RunSpec.from_dict(
+        {"task": "even_pairs", "mask": "topk:3", "length": 12, "train_size": 60, "validation_size": 10, "test_size": 20,
+         "model": {"num_hidden_layers": 2, "hidden_size": 8},
+         "training": {"epochs": 3, "batch_size": 30, "stop_early": False, "analysis_every": 1}}
+    )  # fmt: skip
+    run_unit(spec, folder)
+    return folder
+
+
+def flat(model):
+    return torch.cat([value.detach().double().flatten() for value in model.parameters()])
+
+
+def test_the_path_of_a_run_is_that_between_its_files(recorded_run, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["analyze", recorded_run, "--examples", 12, "--batch-size", 6, "--directions", 1, "--output", out]
+    assert run(*command) == 0
+    (path,) = json.loads((out / "analysis.json").read_text())["paths"]
+    assert [(step["from"], step["to"]) for step in path["steps"]] == [(0, 2), (2, 3)]
+    source = _source(recorded_run)
+    last = SemFocusForSequenceClassification.from_pretrained(source.folder).eval()
+    second = SemFocusForSequenceClassification.from_pretrained(recorded_run / "checkpoints" / "checkpoint-4").eval()
+    models = [initial_model(source, last).eval(), second, last]
+    rows = load_task("even_pairs", length=12, train_size=1, validation_size=1, test_size=12)["test"]
+    batches = [rows[:6], rows[6:12]]
+    for step, before, after in zip(path["steps"], models, models[1:], strict=False):
+        length = (flat(before) - flat(after)).norm().item()
+        assert step["step_norm"] == pytest.approx(length, rel=1e-6)
+        for ratio, batch in zip(step["ratios"], batches, strict=True):
+            inputs = {name: torch.tensor(batch[name]) for name in ("input_ids", "labels")}
+            with torch.no_grad():
+                change = abs(before(**inputs).loss - after(**inputs).loss).item()
+            assert ratio == pytest.approx(change / length, rel=1e-3, abs=1e-6)
+    history = [json.loads(line) for line in (recorded_run / "history.jsonl").read_text().splitlines()]
+    values = sorted(row["analysis_trajectory_ratio"] for row in history)
+    assert path["recorded"] == {"epochs": 3, "median": values[1], "max": values[2]}
+    printed = capsys.readouterr().out
+    assert "along the path of training" in printed
+    assert "recorded each" in printed
+    # A checkpoint within the run: the path ends there.
+    assert run("analyze", recorded_run / "checkpoints" / "checkpoint-4", *command[2:]) == 0
+    found = json.loads((out / "analysis.json").read_text())
+    assert [point["epochs"] for point in found["points"]] == [0, 2]
+    assert [(step["from"], step["to"]) for step in found["paths"][0]["steps"]] == [(0, 2)]
+    assert found["paths"][0]["recorded"]["epochs"] == 2
 
 
 @pytest.mark.parametrize(
