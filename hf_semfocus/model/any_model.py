@@ -78,7 +78,7 @@ def apply_attention(
 
     Raises:
         ValueError: if an attention layer did not call ours, naming it, or if the forward pass failed. The model then has the
-            implementation that it had.
+            implementation that it had. Also for what is no model of Transformers, and for one without weights (meta device).
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -86,6 +86,7 @@ def apply_attention(
         >>> apply_attention(BertModel(config), "topk:4").config._attn_implementation
         'semfocus:topk:4'
     """
+    _check_model(model)
     name = register_attention(mask_spec)
     before = [(config, config._attn_implementation) for config in _configs_in(model)]
     try:
@@ -96,6 +97,15 @@ def apply_attention(
             config._attn_implementation_internal = implementation
         raise
     return model
+
+
+def _check_model(model: Any) -> None:
+    """``ValueError`` unless it is a model of Transformers, as it is or wrapped by PEFT or `torch.compile`."""
+    if not hasattr(model, "set_attn_implementation"):
+        parts = list(model.named_modules()) if isinstance(model, torch.nn.Module) else []
+        inside = next((path for path, part in parts if isinstance(part, PreTrainedModel)), None)
+        hint = f"; it holds one as .{inside}" if inside else ""
+        raise ValueError(f"apply_attention takes a model of Transformers, got {type(model).__name__}{hint}")
 
 
 def _configs_in(model: PreTrainedModel) -> Iterator[PreTrainedConfig]:
@@ -143,9 +153,12 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
             model(**{key: value.to(model.device) if hasattr(value, "to") else value for key, value in inputs.items()})
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
+        what_to_do = "inputs that the model takes are given as apply_attention(model, mask, probe={…})"
+        # Those of a model that accelerate keeps on the disk are there when it runs.
+        if any(parameter.is_meta for parameter in model.parameters()) and not hasattr(model, "hf_device_map"):
+            what_to_do = "it has no weights (meta device): load them first"
         raise ValueError(
-            f"the forward pass that looks whether {kind} uses {name!r} failed ({type(error).__name__}: {reason}); "
-            "inputs that the model takes are given as apply_attention(model, mask, probe={…})"
+            f"the forward pass that looks whether {kind} uses {name!r} failed ({type(error).__name__}: {reason}); {what_to_do}"
         ) from error
     finally:
         observers.remove(remember)

@@ -9,18 +9,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .mask_base import MaskStrategy
+from .mask_base import MaskStrategy, without_autocast
 from .mask_registry import parse_mask
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which scores are accumulated: fp64 for fp64 inputs, fp32 for everything else."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def without_autocast(tensor: torch.Tensor) -> torch.autocast:
-    """A context in which autocast does not round: selection needs scores as they were accumulated."""
-    return torch.autocast(device_type=tensor.device.type, enabled=False)
 
 
 def check_attention_shapes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:

@@ -7,6 +7,7 @@ fields, and it has one method to write, :meth:`MaskStrategy.pattern` (fixed by p
 Shapes: B batch, H heads, Q queries, K keys. Rows are queries.
 """
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -140,6 +141,13 @@ def first_valid_key(valid: torch.Tensor) -> torch.Tensor:
     """
     seen = valid.reshape(valid.shape[0], -1, valid.shape[-1]).any(dim=1)
     return seen.to(torch.uint8).argmax(dim=-1)[:, None, None]
+
+
+def without_autocast(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
+    """A context in which autocast does not round: selection needs scores as they were accumulated."""
+    # Autocast does not know the meta device, on which shapes are computed.
+    kind = tensor.device.type
+    return contextlib.nullcontext() if kind == "meta" else torch.autocast(device_type=kind, enabled=False)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(parameter,))

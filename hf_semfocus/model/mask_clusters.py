@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .mask_base import MaskContext, MaskStrategy, parameter
+from .mask_base import MaskContext, MaskStrategy, parameter, without_autocast
 from .mask_hashes import hyperplanes
 from .mask_registry import register_mask_strategy
 from .mask_state import Copy, MaskState
@@ -120,7 +120,7 @@ class Centroids(MaskState):
         unit_GNT, real_GN1, close_GNC = self._seen(read, query, key, real)
         assigned_GNC = F.one_hot(close_GNC.argmax(dim=-1), self.centroids.shape[1]).to(unit_GNT.dtype) * real_GN1
         count_GC1 = assigned_GNC.sum(dim=1).unsqueeze(-1)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             mean_GCT = torch.matmul(assigned_GNC.transpose(-1, -2), unit_GNT) / count_GC1.clamp(min=1)
         learnt = torch.where(count_GC1 > 0, self.decay * read + (1 - self.decay) * mean_GCT, read)
         empty_GC1 = (count_GC1 == 0) & real_GN1.any(dim=1, keepdim=True)
@@ -175,7 +175,7 @@ def _closeness(unit_BHLT: torch.Tensor, centroids_GCT: torch.Tensor) -> torch.Te
     """``x·μ − ‖μ‖²/2``, which is ``(‖x‖² − ‖x − μ‖²) / 2``: ``(B, H, L, C)``."""
     centroids = centroids_GCT.to(unit_BHLT.dtype)
     centroids_HCT = centroids.repeat_interleave(unit_BHLT.shape[1] // centroids.shape[0], dim=0)
-    with torch.autocast(unit_BHLT.device.type, enabled=False):
+    with without_autocast(unit_BHLT):
         products = torch.matmul(unit_BHLT, centroids_HCT.transpose(-1, -2))
     return products - centroids_HCT.square().sum(dim=-1)[:, None, :] / 2
 

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy, parameter
+from .mask_base import MaskContext, MaskStrategy, parameter, without_autocast
 from .mask_positions import position_hash
 from .mask_registry import register_mask_strategy
 
@@ -60,7 +60,7 @@ class LSH(MaskStrategy):
         # A compiler traces with tensors that must not outlive it.
         make = hyperplanes if torch.compiler.is_compiling() else _remembered_hyperplanes
         planes_Tn = make(size, self.rounds * self.bits, self.seed, device).to(precise)
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(vectors_BHLT):
             signs = torch.matmul(vectors_BHLT.detach().to(precise), planes_Tn) > 0
         powers = 2 ** torch.arange(self.bits, device=device)
         return (signs.unflatten(-1, (self.rounds, self.bits)) * powers).sum(dim=-1)

@@ -33,7 +33,7 @@ def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor
     """Bool mask of the k largest scores in each row, ties to the lowest index.
 
     ``torch.topk`` breaks ties as it likes, so only the k-th largest value is used: what lies above it is kept, and of what
-    equals it, as many as are missing, from the left. Compiled, it has no branch on data and makes one graph.
+    equals it, as many as are missing, from the left. Compiled, or on the meta device, it has no branch on data.
 
     Args:
         scores: ``(…, K)``, −inf where a key is not valid.
@@ -45,7 +45,7 @@ def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor
     """
     k = min(k, scores.shape[-1])
     smallest = kth_largest(scores, k)
-    if not torch.compiler.is_compiling():
+    if not (torch.compiler.is_compiling() or scores.is_meta):
         kept = ~(scores < smallest)
         if int(kept.sum()) == k * smallest.numel():
             # No ties, and nothing that is not valid among the k: the common case, at half the cost.

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
@@ -506,6 +507,47 @@ def test_a_model_without_attention_is_refused():
 
     with pytest.raises(ValueError, match="Bag"):
         apply_attention(Bag(BertConfig(**SIZES)), "topk:4")
+
+
+def test_what_is_no_model_of_transformers_is_refused():
+    for other in (torch.nn.Linear(2, 2), None, "bert"):
+        with pytest.raises(ValueError, match=f"takes a model of Transformers, got {type(other).__name__}$"):
+            apply_attention(other, "topk:4")
+    model = make(llama, torch.float32)
+    with pytest.raises(ValueError, match=r"got DataParallel; it holds one as \.module$"):
+        apply_attention(torch.nn.DataParallel(model), "topk:4")
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_model_without_weights_is_told_what_to_do():
+    with torch.device("meta"):
+        model = apply_attention(llama(), "full")  # where no number is looked at, it is proven all the same
+    model.register_forward_pre_hook(lambda *_: model.lm_head.weight.sum().item())
+    with pytest.raises(ValueError, match=r"failed \(.*\); it has no weights \(meta device\): load them first$"):
+        apply_attention(model, "topk:4")
+    assert model.config._attn_implementation == "semfocus:full"
+
+
+def test_weights_on_the_disk_are_no_obstacle(tmp_path):
+    make(llama, torch.float32).save_pretrained(tmp_path / "model")
+    places = {"model.embed_tokens": "cpu", "model.norm": "cpu", "lm_head": "cpu", "model.rotary_emb": "cpu"}
+    places |= {"model.layers.0": "disk", "model.layers.1": "cpu"}
+    model = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", device_map=places, offload_folder=tmp_path / "disk"
+    )
+    ids, _ = padded_batch()
+    expected = apply_attention(make(llama, torch.float32), "topk:4")(input_ids=ids).logits
+    assert apply_attention(model, "topk:4")(input_ids=ids).logits.equal(expected)
+
+
+def test_a_model_wrapped_by_peft_is_taken():
+    from peft import LoraConfig, get_peft_model
+
+    ids, _ = padded_batch()
+    expected = apply_attention(make(llama, torch.float32), "topk:4")(input_ids=ids).logits
+    wrapped = get_peft_model(make(llama, torch.float32), LoraConfig(target_modules=["q_proj", "v_proj"]))
+    assert apply_attention(wrapped, "topk:4") is wrapped
+    torch.testing.assert_close(wrapped(input_ids=ids).logits, expected)
 
 
 def test_the_probe_is_the_user_s_where_the_default_does_not_reach_all_layers():

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from hf_semfocus import SemFocusForMaskedLM
+from hf_semfocus import SemFocusForMaskedLM, SemFocusModel
 
-from .contract import batch, every_class, every_mask, make, same_tensors
+from .contract import HEADS, MASKS, batch, every_class, every_mask, make, same_tensors
 
 
 def size(model):
@@ -38,6 +38,27 @@ def test_weights_that_do_not_fit_stay_on_the_disk_and_change_nothing(cls, spec, 
             assert same_tensors(dict(loaded(**inputs)), expected), name
         if cls is SemFocusForMaskedLM and not away & {"decoder", "model.embeddings"}:
             assert loaded.decoder.weight is loaded.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize(
+    ("cls", "spec"),
+    [(SemFocusModel, spec) for spec in [*MASKS, "topp:0.5", "lsh:2", "cluster:2", "random:3"]]
+    + [(cls, "topk:3+sink:1") for cls in HEADS],
+)
+def test_shapes_can_be_had_without_numbers(cls, spec):
+    """Forward and backward on the meta device, as tools do it that count operations and memory."""
+    expected = make(cls, spec)(**batch((9, 9, 9)))[0].shape
+    with torch.device("meta"):
+        model = make(cls, spec).train()
+        inputs = {"input_ids": torch.ones(3, 9, dtype=torch.long), "attention_mask": torch.ones(3, 9)}
+    for implementation in ("semfocus", "eager"):
+        model.set_attn_implementation(implementation)
+        output = model(**inputs, output_attentions=True)
+        assert output[0].shape == expected
+        assert [weights.shape for weights in output.attentions] == [(3, 2, 9, 9)] * 2
+        output = model(inputs["input_ids"])
+        assert output[0].is_meta
+        output[0].sum().backward()
 
 
 @every_class
