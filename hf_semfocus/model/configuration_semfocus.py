@@ -17,8 +17,8 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
-from .mask_strategies import MaskStrategy, parse_mask
-from .shipping import complete_auto_map, ship_code
+from .mask_strategies import MaskStrategy, list_mask_strategies, parse_mask
+from .shipping import CUSTOM, complete_auto_map, ship_code
 
 logger = logging.get_logger(__name__)
 
@@ -237,16 +237,10 @@ class SemFocusConfig(PreTrainedConfig):
         try:
             return parse_mask(spec)
         except ValueError as error:
-            names = [re.split("[:;]", part)[0].strip() for part in spec.split("+")]
+            names = {re.split("[:;]", part)[0].strip() for part in spec.split("+")} if isinstance(spec, str) else set()
             for name, source in (self.__dict__.get("mask_sources") or {}).items():
-                if name in names:
-                    where = f"module {source!r}", f"`import {source}`"
-                    if source == "__main__":
-                        where = "main script or notebook", "run the code that registers it"
-                    raise ValueError(
-                        f"{error}. The strategy {name!r} was registered by the {where[0]} when this checkpoint was "
-                        f"saved: {where[1]} before loading it"
-                    ) from None
+                if name in names and name not in list_mask_strategies():
+                    raise ValueError(f"{error}. {_where_from(name, source)}") from None
             raise
 
     def check(self) -> None:
@@ -306,6 +300,20 @@ class SemFocusConfig(PreTrainedConfig):
 
         Transformers calls this when it loads remote code, and would then overwrite our ``auto_map`` at the next save.
         """
+
+
+def _where_from(strategy: str, source: str) -> str:
+    """How a strategy of the user's own, which module `source` registered, can be had."""
+    where, what_to_do = f"module {source!r}", f"`import {source}` before loading it"
+    if source == "__main__":
+        where, what_to_do = "main script or notebook", "run the code that registers it before loading it"
+    else:
+        # Where the package is imported, Transformers takes it and leaves the checkpoint's code alone.
+        what_to_do += (
+            f", or, if the checkpoint holds {CUSTOM}{source.rpartition('.')[2]}.py, load it by trust_remote_code=True in a "
+            "process that has not imported hf_semfocus"
+        )
+    return f"The strategy {strategy!r} was registered by the {where} when this checkpoint was saved: {what_to_do}"
 
 
 def _warn_of_near_misses(given: dict[str, Any], fields: list[str]) -> None:

@@ -20,6 +20,7 @@ from .mask_registry import mask_parts
 
 MODELING = "modeling_semfocus"
 EXTENSIONS = "mask_extensions"
+CUSTOM = "custom_"  # what the names of shipped modules of the user's own begin with
 
 #: What every checkpoint lists, whichever class was saved.
 AUTO_MAP = {
@@ -104,7 +105,8 @@ def _shipped_extensions() -> dict[str, str]:
     """Strategies that came with the checkpoint that this code itself was loaded from."""
     module = sys.modules.get(f"{__name__.rpartition('.')[0]}.{EXTENSIONS}")
     found = [value for value in vars(module).values() if inspect.isclass(value)] if module else []
-    return {cls.name: cls.__module__.rpartition(".")[2] for cls in found if issubclass(cls, MaskStrategy)}
+    stems = {cls.name: cls.__module__.rpartition(".")[2] for cls in found if issubclass(cls, MaskStrategy)}
+    return {name: stem.removeprefix(CUSTOM) for name, stem in stems.items()}
 
 
 def _ship_module(cls: type[MaskStrategy], folder: Path) -> str:
@@ -115,7 +117,7 @@ def _ship_module(cls: type[MaskStrategy], folder: Path) -> str:
         raise ValueError("it is defined in a script or notebook; move it to a module of its own")
     if "." in cls.__qualname__:
         raise ValueError("it is defined inside a function or another class")
-    stem = f"custom_{Path(file).stem}"
+    stem = f"{CUSTOM}{Path(file).stem}"
     text = _stand_alone(Path(file).read_text(encoding="utf-8"))
     (folder / f"{stem}.py").write_text(text, encoding="utf-8")
     return stem

@@ -251,8 +251,13 @@ def test_odd_head_counts_are_fine_in_the_bilinear_form():
 def test_unknown_strategy_of_a_checkpoint_names_what_to_import():
     with pytest.raises(ValueError, match=r"'mine'.*registered by the module 'my_lab\.masks'.*`import my_lab\.masks`"):
         SemFocusConfig(mask_sources={"mine": "my_lab.masks"}, mask="mine:3")
-    with pytest.raises(ValueError, match=r"main script or notebook.*run the code"):
+    with pytest.raises(ValueError, match=r"if the checkpoint holds custom_masks\.py.*has not imported hf_semfocus"):
+        SemFocusConfig(mask_sources={"mine": "my_lab.masks"}, mask="mine:3")
+    with pytest.raises(ValueError, match=r"main script or notebook.*run the code.*before loading it$"):
         SemFocusConfig(mask_sources={"mine": "__main__"}, mask="mine:3")
     with pytest.raises(ValueError) as error:
         SemFocusConfig(mask_sources={"mine": "my_lab.masks"}, mask="other:3")
+    assert "my_lab" not in str(error.value)
+    with pytest.raises(ValueError) as error:  # it is there, and its value is wrong
+        SemFocusConfig(mask_sources={"topk": "my_lab.masks"}, mask="topk:0")
     assert "my_lab" not in str(error.value)

@@ -205,6 +205,23 @@ check(AutoModel, {str(tmp_path / "again" / "model")!r}, expected={str(second)!r}
 """,
         tmp_path / "machine",
     )
+    # Saved from the shipped copy it still says which module to import where the package is preferred to remote code.
+    assert json.loads((tmp_path / "again" / "model" / "config.json").read_text())["mask_sources"] == {
+        "even": "my_masks"
+    }
+    said = run(
+        f"""
+import hf_semfocus
+from transformers import AutoModel
+try:
+    AutoModel.from_pretrained({str(tmp_path / "again" / "model")!r}, trust_remote_code=True)
+except ValueError as error:
+    print(error)
+""",
+        tmp_path / "machine with the package",
+        package=True,
+    )
+    assert "`import my_masks` before loading it, or, if the checkpoint holds custom_my_masks.py" in said
 
 
 def test_own_strategy_that_cannot_ship_is_loud_and_says_what_to_import(own_strategy, tmp_path):
