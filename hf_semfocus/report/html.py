@@ -14,7 +14,7 @@ from . import pictures
 from .files import drawn, write_whole
 from .findings import findings, headline
 from .palette import DARK, LIGHT, Theme, mask_styles
-from .predictions import k_sweep, matched_sentences, number, prediction_picture, sentences, table
+from .predictions import k_sweep, matched_picture, matched_sentences, number, prediction_picture, sentences, table
 from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
 
 FORMAT = 1
@@ -143,6 +143,13 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
         "Speed-up against the quantities that the paper explains it by, a point a task and mask (means over seeds). Open marks: a "
         "run was censored, so the ratio of restricted means is a bound in one direction.",
     ),
+    "matched": (
+        matched_picture,
+        "Gradient norms at the same training loss",
+        "Norm of the loss's gradient on fixed held-out rows against the loss of the whole training split, which falls to the right: "
+        "a line a pair and mask, over the losses that both runs of the pair went through. The ratios are in the section on the "
+        "theory.",
+    ),
 }  # fmt: skip
 
 
@@ -179,6 +186,9 @@ def _alt(name: str, summary: Mapping[str, Any]) -> str:
             for unit in summary["analysis"]["units"]
         ]
         return "Scatter charts of speed-up against the theory's quantities. " + "; ".join(parts) + "."
+    if name == "matched":
+        said = [text for _, text in matched_sentences(summary) if text.startswith("At the same training loss, is")]
+        return "Line charts of gradient norm against training loss. " + " ".join(said)
     words = {"exact": "", "more": "at least ", "less": "at most "}
     parts = [
         f"{point['task']} {point['mask']}: dispersion ratio {point['ratio']:.2f}, "

@@ -97,6 +97,9 @@ def _matched_words(entry: Mapping[str, Any]) -> str:
     if "high" in pairs[0]:
         high, low = (max(pair["high"] for pair in pairs), min(pair["low"] for pair in pairs))
         words += f", training losses {number(high)} to {number(low)}"
+    if entry["without_pair"]:
+        reasons = dict.fromkeys(one["reason"] for one in entry["without_pair"])
+        words += f" ({plural(len(entry['without_pair']), 'pair')} left out: {', '.join(reasons)})"
     return words
 
 
@@ -158,6 +161,52 @@ def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figu
         axes.set_visible(False)
     masks = [mask for mask in summary["masks"] if any(unit["mask"] == mask for unit in units)]
     figure.supylabel("speed-up (restricted means)", color=theme.ink, fontsize=9)
+    figure.legend(
+        handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
+        **legend_style(theme),
+    )  # fmt: skip
+    return figure
+
+
+def matched_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
+    """Gradient norms where masks are compared: against the training loss, which falls to the right; a line a pair and mask.
+
+    None where no pair of runs could be compared.
+    """
+    entries = [
+        entry
+        for entry in (summary.get("analysis") or {}).get("matched") or []
+        if entry["quantity"] == "gradient" and entry["pairs"]
+    ]
+    if not entries:
+        return None
+    styles = mask_styles(summary["masks"], summary["baseline"], theme)
+    tasks = list(dict.fromkeys(entry["task"] for entry in entries))
+    columns = min(3, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = Figure(figsize=(9.6, 2.9 * rows + 0.7), layout="constrained", facecolor=theme.paper)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, task in zip(panels, tasks, strict=False):
+        prepare(axes, theme)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        for entry in (entry for entry in entries if entry["task"] == task):
+            for pair in entry["pairs"]:
+                for mask, values in ((summary["baseline"], pair["base"]), (entry["mask"], pair["own"])):
+                    style = styles[mask]
+                    axes.plot(pair["losses"], values, color=style.colour, marker=style.marker, markersize=3.5,
+                              linewidth=1.1, alpha=0.8)  # fmt: skip
+        axes.invert_xaxis()
+        for axis in (axes.xaxis, axes.yaxis):
+            plain_log_ticks(axis)
+        axes.set_xlabel("training loss, falling", color=theme.ink, fontsize=9)
+        axes.set_title(task, **title_style(theme))
+    for axes in panels[len(tasks) :]:
+        axes.set_visible(False)
+    figure.supylabel("‖∇loss‖", color=theme.ink, fontsize=9)
+    masks = [
+        mask for mask in summary["masks"] if mask == summary["baseline"] or any(e["mask"] == mask for e in entries)
+    ]
     figure.legend(
         handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
         **legend_style(theme),

@@ -1,7 +1,7 @@
 """The section of the report on what the theory predicts."""
 
 from hf_semfocus.report.html import render
-from hf_semfocus.report.predictions import prediction_picture, sentences
+from hf_semfocus.report.predictions import matched_picture, prediction_picture, sentences
 from hf_semfocus.training.predictions import PREDICTED
 from tests.training.test_predictions import MASKS, TASKS, made
 
@@ -11,6 +11,7 @@ def test_every_prediction_has_words_in_the_report(summary_of):
     assert summary["analysis"] is None
     assert "What the theory predicts" not in render(summary)
     assert prediction_picture(summary) is None
+    assert matched_picture(summary) is None
     summary["analysis"] = made(-1)
     summary["masks"], summary["baseline"] = MASKS, "full"
     summary["tasks"] = [{**summary["tasks"][0], "name": task} for task in TASKS]
@@ -20,6 +21,10 @@ def test_every_prediction_has_words_in_the_report(summary_of):
     assert said[0][0] == "as predicted"
     assert "ρ = -1.00 [-1.00, -1.00], 21 points on 7 tasks" in said[0][1]
     assert prediction_picture(summary) is not None
+    panels = matched_picture(summary).axes
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in panels[:7]] == TASKS
+    # Two seeds, three masks, and the baseline beside each.
+    assert [len(axes.lines) for axes in panels] == [12] * 7 + [0, 0]
     page = render(summary)
     assert "What the theory predicts" in page
     assert "How many keys" in page
