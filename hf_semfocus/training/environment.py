@@ -1,6 +1,7 @@
 """What a result depends on beside its specification: versions, the machine, threads."""
 
 import contextlib
+import ctypes
 import os
 import platform
 import sys
@@ -52,6 +53,22 @@ def use_one_thread() -> None:
     """One torch thread in this process: a worker of the comparison has one core to itself."""
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+
+
+def keep_freed_memory() -> bool:
+    """Lets this process keep the memory that tensors give back, and says whether the C library could be told so.
+
+    A training step frees some hundred activations of about 1 MB and asks for as many again. glibc hands such blocks back to the
+    system, which then fills each page with zeros once more: some thousand page faults a step, about a tenth of its time
+    (`recipes/benchmarks/step_bound.py --allocator`). Blocks of up to 32 MiB, glibc's own limit, are kept here instead. Other C
+    libraries are left as they are.
+    """
+    mmap_threshold, trim_threshold = -3, -1  # mallopt's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    # The second takes an int, and anything of its size does: it is the free space on top of the heap that is kept.
+    return bool(mallopt(mmap_threshold, 32 * 2**20) and mallopt(trim_threshold, 2**31 - 1))
 
 
 def _processor() -> str:
