@@ -1,6 +1,7 @@
 """The theory's quantities on one fixed batch as plain numbers: what a callback records while a model trains."""
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,12 +12,12 @@ from .capture import LayerScores, visit_scores
 from .dispersion import dispersion
 from .mask_stability import mask_stability, some_rows
 from .separation import separation
-from .stability import improvement
+from .stability import log_stability
 
 NOISE = 0.1
 """ε of the recorded mask stability."""
-NOISE_ROWS = 50
-"""Rows of the batch that it is measured on: two forward passes more, on as few rows as a share of a per cent needs."""
+NOISE_ROWS = 25
+"""Rows of the batch that it is measured on: it takes two forward passes more, and thousands of queries are enough."""
 
 
 def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, float]:
@@ -50,10 +51,14 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
     def measure(index: int, layer: LayerScores) -> None:
         nonlocal chooses
         chooses = chooses or layer.input_dependent
-        values["full"].append(dispersion(layer.scores, layer.valid).flatten())
-        values["mask"].append(dispersion(layer.scores, layer.keep).flatten())
-        values["gap"].append(separation(layer.scores, layer.keep, layer.valid).flatten())
-        values["gain"].append(improvement(layer.scores, layer.keep, layer.valid, layer.input_dependent).flatten())
+        full, kept = dispersion(layer.scores, layer.valid), dispersion(layer.scores, layer.keep)
+        gap = separation(layer.scores, layer.keep, layer.valid)
+        log_full = log_stability(full, layer.valid.sum(-1))
+        log_mask = log_stability(kept, layer.keep.sum(-1), gap if layer.input_dependent else None)
+        # Where nothing is left out both are the same softmax, and there is nothing to improve.
+        gain = (log_full - log_mask).masked_fill(gap.isnan(), math.nan)
+        for name, value in (("full", full), ("mask", kept), ("gap", gap), ("gain", gain)):
+            values[name].append(value.flatten())
 
     visit_scores(model, inputs, measure)
     found: dict[str, float] = {}

@@ -71,11 +71,11 @@ def test_the_numbers_are_those_of_loops_over_the_definitions():
 def test_the_recorded_mask_stability_is_that_of_the_first_rows_and_the_same_each_time():
     model, inputs = small_model(), batch(rows=60)
     found = probe_quantities(model, inputs)["mask_stability"]
-    embedded = model.get_input_embeddings()(inputs["input_ids"][:50])
-    real = inputs["attention_mask"][:50].bool()
+    embedded = model.get_input_embeddings()(inputs["input_ids"][:25])
+    real = inputs["attention_mask"][:25].bool()
     noise = torch.randn(embedded.shape, generator=torch.Generator().manual_seed(0))
     noise *= 0.1 * embedded[real].double().pow(2).mean().sqrt() * real[..., None]
-    masks = {"attention_mask": inputs["attention_mask"][:50]}
+    masks = {"attention_mask": inputs["attention_mask"][:25]}
     shares = []
     for clean, moved in zip(
         capture_scores(model, {"inputs_embeds": embedded, **masks}),
@@ -92,7 +92,7 @@ def test_the_recorded_mask_stability_is_that_of_the_first_rows_and_the_same_each
 
 def test_a_mask_that_keeps_everything_has_no_separation():
     found = probe_quantities(small_model("full"), batch())
-    assert not any(name.startswith("separation") for name in found)
+    assert not any(name.startswith("separation") or name == "improvement_share" for name in found)
     assert found["dispersion_ratio"] == 1
 
 
