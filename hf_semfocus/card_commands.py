@@ -79,7 +79,7 @@ def comparison_cards(
             if changed_only:
                 cards += fresh_card(run.folder)
             else:
-                cards.append(write_card(write_facts(run.folder), output=output, dataset=dataset))
+                cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
     if not cards and not changed_only:
         raise ValueError(f"{folder} has no finished run: nothing to make a card of")
     return cards
@@ -89,7 +89,7 @@ def fresh_card(folder: Path) -> list[Path]:
     """Writes the card into the checkpoint of a run's folder, unless it has one made from the same facts; returns what was written."""
     facts = folder / "model" / FACTS
     before = facts.read_bytes() if facts.is_file() else None
-    checkpoint = write_facts(folder)
+    checkpoint = _facts(folder)
     unchanged = before == facts.read_bytes() and (checkpoint / "README.md").is_file()
     return [] if unchanged else [write_card(checkpoint)]
 
@@ -97,7 +97,7 @@ def fresh_card(folder: Path) -> list[Path]:
 def _checkpoint(folder: Path) -> Path:
     """The checkpoint that a folder is or holds, its `run.json` made anew where the run's own files are there."""
     if (folder / "spec.json").is_file():
-        return write_facts(folder)
+        return _facts(folder)
     if not (folder / "config.json").is_file():
         there = "" if folder.exists() else " (it does not exist)"
         raise ValueError(
@@ -105,5 +105,16 @@ def _checkpoint(folder: Path) -> Path:
         )
     run = folder.absolute().parent
     if folder.absolute().name == "model" and (run / "spec.json").is_file():
-        return write_facts(run)
+        return _facts(run)
     return folder
+
+
+def _facts(folder: Path) -> Path:
+    """`write_facts`; files that are JSON and lack what a run writes into them are damaged, like those that are none."""
+    try:
+        return write_facts(folder)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(
+            f"a file of the run in {folder} (spec.json, result.json, history.jsonl or model/config.json) is damaged "
+            f"({type(error).__name__}: {error}); restore it, or run the same run again"
+        ) from error
