@@ -2,9 +2,12 @@
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
 
-from hf_semfocus import SemFocusForMaskedLM, SemFocusForTokenClassification, SemFocusModel
+from hf_semfocus import SemFocusForMaskedLM, SemFocusForTokenClassification, SemFocusModel, apply_attention
+from tests.model.any_models import llama, padded_batch
+from tests.model.any_models import make as make_any
 from tests.model.contract import batch, every_class, gradients, labelled, make, same_tensors
 
 TASKS = {SemFocusModel: "FEATURE_EXTRACTION", SemFocusForMaskedLM: None, SemFocusForTokenClassification: "TOKEN_CLS"}
@@ -53,3 +56,22 @@ def test_lora_on_every_linear_layer(cls, form, tmp_path):
     merged.save_pretrained(tmp_path / "merged")
     assert torch.equal(cls.from_pretrained(tmp_path / "merged")(**inputs)[0], merged(**inputs)[0])
     assert same_tensors(cls.from_pretrained(tmp_path / "base").state_dict(), before)
+
+
+def test_an_adapter_on_a_sparse_model_of_transformers(tmp_path):
+    """Trained with saved activations, and loaded on the saved base: sparse again, as docs/guides/any-model.md says."""
+    apply_attention(make_any(llama, torch.float32), "topk:3+sink:1").save_pretrained(tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    config = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "k_proj"], init_lora_weights=False)
+    model = get_peft_model(base, config).train()
+    ids, real = padded_batch()
+    inputs = {"input_ids": ids, "attention_mask": real, "labels": ids.masked_fill(real == 0, -100)}
+    _, plain = gradients(model, inputs)
+    assert all((grad is not None and bool(grad.any())) == ("lora_" in name) for name, grad in plain.items())
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    _, again = gradients(model, inputs)
+    assert all(grad is None or torch.equal(grad, again[name]) for name, grad in plain.items())
+    model.eval().save_pretrained(tmp_path / "adapter")
+    loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").eval()
+    assert loaded.config._attn_implementation == "semfocus:topk:3+sink:1"
+    assert torch.equal(loaded(**inputs).logits, model(**inputs).logits)
