@@ -2,10 +2,12 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_semfocus.data import load_task
@@ -33,12 +35,37 @@ def share_right(folder, rows):
     return sum(right) / len(right)
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+EXPERIMENTS = sorted(path for path in RECIPES.rglob("*.yaml") if path.parent.name != "accelerate")
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.relative_to(RECIPES).as_posix())
 def test_experiments_load_and_say_their_command_and_size(path):
+    text = path.read_text(encoding="utf-8")
+    named = [path.parent / name for name in re.findall(r"recipe: ([\w/.]+\.yaml)", text)]
+    missing = [name.name for name in named if not name.exists()]
+    if missing:  # recipes/search.py makes them, a task at a time
+        pytest.skip(f"not found yet: {', '.join(missing)}")
     experiment = Experiment.from_yaml(path)
-    first = path.read_text(encoding="utf-8").splitlines()[0]
-    assert first.startswith(f"# semfocus compare --config recipes/{path.name} --output ")
+    assert text.splitlines()[0].startswith(
+        f"# semfocus compare --config recipes/{path.relative_to(RECIPES).as_posix()} --output "
+    )
     assert "size" in experiment.note
+    assert experiment.name == path.stem
+
+
+@pytest.mark.parametrize(
+    "path", [*RECIPES.glob("ablations/*.yaml"), RECIPES / "reduced.yaml"], ids=lambda path: path.stem
+)
+def test_a_reduced_experiment_differs_from_the_others_in_what_its_name_says(path):
+    """Read as YAML, so that it holds before the tasks' recipes are found: one length, one budget, seeds that pair."""
+    values, reduced = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in (path, RECIPES / "reduced.yaml"))
+    assert set(values["tasks"]) <= set(reduced["tasks"])
+    assert set(values["seeds"]) <= set(reduced["seeds"])
+    assert values["defaults"]["length"] == reduced["defaults"]["length"]
+    assert values["defaults"]["training"]["epochs"] == reduced["defaults"]["training"]["epochs"]
+    assert "full" in values["masks"]
+    for task, own in values["tasks"].items():
+        assert (path.parent / own["recipe"]).resolve() == RECIPES / "tasks" / f"{task}.yaml"
 
 
 def test_the_heavy_hitter_comparison_has_the_whole_family_and_masks_that_do_not_choose():
