@@ -3,89 +3,75 @@
 import argparse
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from transformers import AutoConfig, PreTrainedModel
-
-import hf_semfocus
+from transformers import PreTrainedModel
 
 from .analysis.analyze import analyze, batches_of, plain
 from .analysis.trajectory import path
-from .data import build_tokenizer, load_task, task_info
+from .analyze_sources import (
+    LONGEST_TEXT,
+    Source,
+    checkpoints_of,
+    chosen_mask,
+    initial_model,
+    loaded,
+    names_of,
+    source_of,
+    task_rows,
+    text_rows,
+)
+from .data import load_task, task_info
 from .data.options import check_options
-from .model.mask_registry import parse_mask
 from .report.analysis_pictures import pictures
 from .report.analysis_tables import quantities_csv, terminal_tables
 from .report.files import drawn, write_whole
 from .training.analysis_callback import PREFIX
 from .training.environment import machine, versions
-from .training.files import read_json, write_atomically, write_json
+from .training.files import write_atomically, write_json
 from .training.imports import import_strategies
 from .training.options import parse_length
-from .training.run import build_model
 from .training.run_files import read_run
-from .training.spec import RunSpec
 
 FORMAT = 1
 WIDTH = 100
 """Columns of the tables in `analysis.txt`."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """A checkpoint, and the run that made it where that is known.
-
-    Args:
-        folder: holds config.json and the weights.
-        spec: rebuilds the initial weights, and says what the data were.
-        epochs: that the run trained, where it has finished.
-        own_mask: as the configuration says.
-        run: the run's own folder, where the checkpoint still stands in it.
-    """
-
-    folder: Path
-    spec: RunSpec | None
-    epochs: int | None
-    own_mask: str
-    run: Path | None = None
-
-
 def run_analyze(options: argparse.Namespace, console: Console) -> int:
     """Measures each checkpoint at initialisation (where its run is known) and as it is; prints, and writes `--output`."""
     import_strategies(options.imports)
-    sources = [_source(Path(name)) for name in options.checkpoints]
-    mask = _mask(options.mask, sources)
+    sources = [source_of(Path(name)) for name in options.checkpoints]
+    mask = chosen_mask(options.mask, sources)
     for name in ("examples", "batch_size", "directions"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: at least 1")
-    task, data_options = _data_options(options, sources)
-    rows = load_task(task, **data_options)["test"]
-    models = [(source, _load(source)) for source in sources]
-    longest = max(len(row["input_ids"]) for row in rows)
-    for source, model in models:
+    if options.text is not None:
+        what, rows_of = _text(options)
+    else:
+        what, rows_of = _task(options, sources)
+    models = [(name, source, loaded(source)) for name, source in zip(names_of(sources), sources, strict=True)]
+    named = [(name, source, model, rows_of(source, model)) for name, source, model in models]
+    for _, source, model, rows in named:
+        longest = max(len(row["input_ids"]) for row in rows)
         most = getattr(model.config, "max_position_embeddings", longest)
         if longest > most:
             raise ValueError(f"{source.folder} takes {most} tokens, and the inputs have {longest}; choose --length")
     folder = None if options.output is None else Path(options.output)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    named = list(zip(_names(sources), *zip(*models, strict=True), strict=True))
-    points = _measured(named, rows, mask, options, console)
-    paths = [_path(name, source, model, rows, options) for name, source, model in named if source.spec is not None]
-    length = data_options["length"]
+    points = _measured(named, mask, options, console)
+    paths = [_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
     found = {
         "format": FORMAT,
         "command": options.command_line,
-        "task": task,
-        "length": list(length) if isinstance(length, tuple) else length,
-        "split": "test",
-        "examples": len(rows),
+        **what,
+        "examples": len(named[0][3]),
         "mask": mask,
         "machine": machine(),
         "versions": versions(),
@@ -108,10 +94,12 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
 
 def _show(found: Mapping[str, Any], console: Console) -> None:
     length = found["length"]
-    words = "–".join(map(str, length)) if isinstance(length, list) else length
+    words = f"{found['task']}, length {'–'.join(map(str, length)) if isinstance(length, list) else length}"
+    if found["task"] is None:
+        words = f"{found['text']}, lines cut at {length} tokens"
     console.print(f"$ {found['command']}", soft_wrap=True, highlight=False, markup=False)
     console.print(
-        f"{found['task']}, length {words}, the first {found['examples']} examples of {found['split']}; "
+        f"{words}, the first {found['examples']} examples{'' if found['task'] is None else ' of ' + found['split']}; "
         f"mask {found['mask']}. δ dispersion, Δ separation, ξ stability constant; s: all keys, h: the keys that the mask "
         "keeps of the same scores; n counts queries",
         highlight=False,
@@ -120,52 +108,31 @@ def _show(found: Mapping[str, Any], console: Console) -> None:
     console.print(terminal_tables(found))
 
 
-def _source(folder: Path) -> Source:
-    """The checkpoint that a folder is or holds."""
-    if (folder / "experiment.json").is_file():
-        raise ValueError(
-            f"{folder} is a comparison; give the folders of one or more of its runs (runs/TASK/MASK/seed-N)"
-        )
-    checkpoint = folder / "model" if (folder / "spec.json").is_file() else folder
-    if not (checkpoint / "config.json").is_file():
-        there = "it has not finished" if (folder / "spec.json").is_file() else "it has no config.json or spec.json"
-        missing = "" if folder.exists() else " (it does not exist)"
-        raise ValueError(f"{folder} is no checkpoint and no run with one: {there}{missing}")
-    place = checkpoint.absolute()
-    spec, epochs, home = None, None, None
-    for run in (place.parent, place.parent.parent):  # RUN/model, RUN/checkpoints/checkpoint-N
-        if (run / "spec.json").is_file():
-            spec, home = RunSpec.from_dict(read_json(run / "spec.json")), run
-            if place.name == "model" and (run / "result.json").is_file():
-                epochs = read_json(run / "result.json").get("epochs_trained")
-            if (checkpoint / "trainer_state.json").is_file():
-                epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
-            break
-    else:
-        if (checkpoint / "run.json").is_file():  # a checkpoint that was moved tells its run
-            facts = read_json(checkpoint / "run.json")
-            if not isinstance(facts, dict) or not isinstance(facts.get("spec"), dict):
-                raise ValueError(f"{checkpoint / 'run.json'} is damaged: it has no 'spec'; move it away")
-            spec, epochs = RunSpec.from_dict(facts["spec"]), facts.get("kept_epoch")
-    config = read_json(checkpoint / "config.json")
-    if not isinstance(config, dict) or config.get("model_type") != "semfocus":
-        kind = config.get("model_type") if isinstance(config, dict) else None
-        raise ValueError(
-            f"{checkpoint} holds a model of type {kind!r}; allowed here: 'semfocus'. Other models: "
-            "hf_semfocus.analysis.analyze(model, dataset, mask) after apply_attention"
-        )
-    own_masks = config.get("layer_masks") or [config.get("mask", "topk:5")]
-    return Source(checkpoint, spec, epochs, " / ".join(dict.fromkeys(map(str, own_masks))), home)
+RowsOf = Callable[[Source, PreTrainedModel], Any]
 
 
-def _mask(asked: str | None, sources: Sequence[Source]) -> str:
-    """What is asked for, or the first own mask that leaves keys out."""
-    if asked is not None:
-        return str(parse_mask(asked))
-    own = next((source.own_mask for source in sources if source.own_mask != "full"), sources[0].own_mask)
-    if " / " in own:
-        raise ValueError(f"give --mask: the layers of a model have several ({own})")
-    return str(parse_mask(own))
+def _text(options: argparse.Namespace) -> tuple[dict[str, Any], RowsOf]:
+    """What is measured on, for the JSON, and the rows for each model: lines of a text."""
+    if options.task is not None:
+        raise ValueError(f"got both --task {options.task} and --text {options.text}; allowed: one of them")
+    length = LONGEST_TEXT if options.length is None else parse_length(options.length)
+    if not isinstance(length, int) or length < 1:
+        raise ValueError(f"--length is {options.length}; allowed with --text: a number of tokens to cut lines at")
+    file = Path(options.text)
+
+    def rows_of(source: Source, model: PreTrainedModel) -> Any:
+        return text_rows(source, model, file, options.examples, length)
+
+    return {"task": None, "text": file.name, "length": length, "split": None}, rows_of
+
+
+def _task(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[dict[str, Any], RowsOf]:
+    """As :func:`_text`: held-out rows of a task."""
+    task, data_options = _data_options(options, sources)
+    rows = load_task(task, **data_options)["test"]
+    length = data_options["length"]
+    what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": "test"}
+    return what, lambda source, model: task_rows(source, model, rows)
 
 
 def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[str, dict[str, Any]]:
@@ -173,7 +140,9 @@ def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tup
     tasks = {source.spec.task for source in sources if source.spec is not None}
     if options.task is None and len(tasks) != 1:
         known = f"they were trained on {', '.join(sorted(tasks))}" if tasks else "no run tells its task"
-        raise ValueError(f"give --task: {known}")
+        other = next((source.folder for source in sources if not source.is_ours), None)
+        how = "--task" if other is None else f"--text FILE, an example a line, for {other}, or --task"
+        raise ValueError(f"give {how}: {known}")
     task = options.task or tasks.pop()
     info = task_info(task)
     spec = next((source.spec for source in sources if source.spec is not None and source.spec.task == task), None)
@@ -186,47 +155,24 @@ def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tup
     return task, values
 
 
-def _load(source: Source) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(source.folder)
-    name = (config.architectures or ["SemFocusModel"])[0]
-    cls = getattr(hf_semfocus, name, None)
-    if cls is None:
-        raise ValueError(f"{source.folder} holds a {name}; allowed: a class of hf_semfocus")
-    model: PreTrainedModel = cls.from_pretrained(source.folder)
-    return model
-
-
-def _names(sources: Sequence[Source]) -> list[str]:
-    """Each checkpoint's mask, with whatever else is needed to tell it from the others."""
-    masks = [source.own_mask for source in sources]
-    names = []
-    for number, source in enumerate(sources):
-        name = masks[number]
-        if masks.count(name) > 1 and source.spec is not None:
-            name += f" seed {source.spec.seed}"
-        names.append(name)
-    return [name if names.count(name) == 1 else f"{name} ({number + 1})" for number, name in enumerate(names)]
-
-
 def _measured(
-    models: Sequence[tuple[str, Source, PreTrainedModel]],
-    rows: Any,
+    models: Sequence[tuple[str, Source, PreTrainedModel, Any]],
     mask: str,
     options: argparse.Namespace,
     console: Console,
 ) -> list[dict[str, Any]]:
-    jobs: list[tuple[str, str, Source, PreTrainedModel]] = []
-    for name, source, model in models:
+    jobs: list[tuple[str, str, Source, PreTrainedModel, Any]] = []
+    for name, source, model, rows in models:
         if source.spec is not None:
-            jobs.append((name, "initial", source, initial_model(source, model)))
-        jobs.append((name, "trained", source, model))
+            jobs.append((name, "initial", source, initial_model(source, model), rows))
+        jobs.append((name, "trained", source, model, rows))
     points = []
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(
         *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True
     ) as bars:
         bar = bars.add_task("", total=len(jobs))
-        for number, (name, moment, source, model) in enumerate(jobs):
+        for number, (name, moment, source, model, rows) in enumerate(jobs):
 
             def told(share: float, words: str, number: int = number, what: str = f"{name}, {moment}") -> None:
                 bars.update(bar, completed=number + share, description=f"{what}: {words}")
@@ -244,21 +190,13 @@ def _measured(
     return points
 
 
-def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
-    """The model of a run before its first step: the specification and its seed fix the weights."""
-    assert source.spec is not None, "the initial weights of a model without a run were asked for"
-    tokenizer = build_tokenizer(source.spec.task, pooling=source.spec.model.get("pooling", "mean"))
-    # How many positions there are decides which random numbers the layers behind them get.
-    return build_model(replace(source.spec), tokenizer, trained.config.max_position_embeddings)
-
-
 def _path(name: str, source: Source, model: PreTrainedModel, rows: Any, options: argparse.Namespace) -> dict[str, Any]:
     """The loss's change along the path of a run: from the start over the checkpoints that it has kept to `model`.
 
     A run keeps few checkpoints, so `recorded` tells what it recorded each epoch, where it did.
     """
     batches = batches_of(model, rows, options.examples, options.batch_size)
-    between = _checkpoints(source)
+    between = checkpoints_of(source)
     places = [0, *(epoch for epoch, _ in between), source.epochs]
 
     def models() -> Iterator[PreTrainedModel]:
@@ -272,16 +210,6 @@ def _path(name: str, source: Source, model: PreTrainedModel, rows: Any, options:
         for (first, last), step in zip(itertools.pairwise(places), path(models(), batches), strict=True)
     ]
     return plain({"name": name, "steps": steps, "recorded": _recorded(source)})
-
-
-def _checkpoints(source: Source) -> list[tuple[int, Path]]:
-    """Epoch and folder of the whole checkpoints before `source`, in the order of training."""
-    found = []
-    for folder in (source.run / "checkpoints").glob("checkpoint-*") if source.run is not None else ():
-        if all((folder / name).is_file() for name in ("trainer_state.json", "config.json", "model.safetensors")):
-            found.append((round(read_json(folder / "trainer_state.json")["epoch"]), folder))
-    last = source.epochs if source.epochs is not None else 0
-    return sorted((epoch, folder) for epoch, folder in found if 0 < epoch < last)
 
 
 def _recorded(source: Source) -> dict[str, Any] | None:

@@ -204,10 +204,18 @@ def _parser() -> argparse.ArgumentParser:
         "checkpoints",
         nargs="+",
         metavar="CHECKPOINT_OR_RUN",
-        help="a run's folder (also measured at initialisation), or a checkpoint",
+        help="a run's folder (also measured at initialisation), or a checkpoint, also of another model of Transformers",
     )
     analyze.add_argument("--task", help="see `semfocus tasks` (default: what the run was trained on)")
-    analyze.add_argument("--length", help="length of the inputs: 40, or 500-600 for a range (default: the run's)")
+    analyze.add_argument(
+        "--text",
+        metavar="FILE",
+        help="instead of a task: a text, an example a line, for the checkpoints' own tokenizers (any model of Transformers)",
+    )
+    analyze.add_argument(
+        "--length",
+        help="length of the inputs: 40, or 500-600 for a range (default: the run's); of a text: tokens a line is cut at (128)",
+    )
     analyze.add_argument(
         "--mask", help="the mask to apply to all models' scores (default: the first of their own that leaves keys out)"
     )

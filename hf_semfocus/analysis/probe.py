@@ -100,12 +100,19 @@ def loss_and_gradient_norm(model: torch.nn.Module, batch: Mapping[str, Any]) -> 
 
 
 def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
-    """The loss in evaluation mode, with its graph: the same bits whether a gradient is taken of it or not."""
+    """The loss in evaluation mode, with its graph: the same bits whether a gradient is taken of it or not.
+
+    Raises:
+        ValueError: the model's output has no loss for this batch.
+    """
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
         with torch.enable_grad():
-            return model(**batch).loss
+            loss = getattr(model(**batch), "loss", None)
     finally:
         for module, training in modes:
             module.training = training
+    if loss is None:
+        raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")
+    return loss

@@ -123,15 +123,18 @@ def noise(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
         left.plot(eps, means, **looks)
         bins = [entry for entry in point["mask_stability"]["by_separation"] if entry["median"] > 0]
         right.plot([entry["median"] for entry in bins], [entry["kept_share"][chosen] for entry in bins], **looks)
+    any_gap = any(len(line.get_xdata()) for line in right.lines)
     for axes, name in (
         (left, "noise ε, in units of the RMS of the embedded tokens"),
         (right, "separation Δ, log scale"),
     ):
         prepare(axes, theme)
-        axes.set_xscale("log")
         axes.set_xlabel(name, color=theme.ink)
-        plain_log_ticks(axes.xaxis)
-    right.xaxis.set_major_locator(LogLocator(numticks=8))
+        if axes is left or any_gap:  # nothing to scale otherwise
+            axes.set_xscale("log")
+            plain_log_ticks(axes.xaxis)
+    if any_gap:
+        right.xaxis.set_major_locator(LogLocator(numticks=8))
     left.set_xticks(eps, [f"{size:g}" for size in eps])
     left.set_ylabel("share of kept keys that stay kept", color=theme.ink)
     left.set_ylim(top=1.02)
@@ -139,8 +142,15 @@ def noise(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     right.set_title(
         f"{found['mask']} at ε = {eps[chosen]:g}, against Δ (eighths of the queries)", **title_style(theme)
     )
-    if not right.lines or not any(len(line.get_xdata()) for line in right.lines):
-        right.annotate("no separation above 0", (0.5, 0.5), xycoords="axes fraction", ha="center", color=theme.faint)
+    if not any_gap:
+        right.set_xticks([])
+        right.annotate(
+            "no separation above 0, or too few queries",
+            (0.5, 0.5),
+            xycoords="axes fraction",
+            ha="center",
+            color=theme.faint,
+        )
     figure.legend(
         handles=_keys(points, styles, theme),
         loc="outside upper center",

@@ -8,13 +8,13 @@ import math
 import pytest
 import torch
 from rich.console import Console
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
 from hf_semfocus import apply_attention
 from hf_semfocus.analysis import analyze, capture_scores, dispersion, improvement, lipschitz, separation, with_mask
-from hf_semfocus.analyze_commands import _source, initial_model
+from hf_semfocus.analyze_sources import initial_model, source_of
 from hf_semfocus.cli import main
-from hf_semfocus.data import load_task
+from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.report.analysis_pictures import pictures
 from hf_semfocus.report.analysis_tables import terminal_tables
@@ -163,7 +163,7 @@ def run(*arguments):
 
 def test_initial_weights_are_rebuilt_from_the_run(runs):
     for name in ("full", "topk-3"):
-        source = _source(runs / name)
+        source = source_of(runs / name)
         trained = SemFocusForSequenceClassification.from_pretrained(source.folder)
         torch.manual_seed(99)
         rebuilt = initial_model(source, trained)
@@ -232,7 +232,7 @@ def test_the_path_of_a_run_is_that_between_its_files(recorded_run, tmp_path, cap
     assert run(*command) == 0
     (path,) = json.loads((out / "analysis.json").read_text())["paths"]
     assert [(step["from"], step["to"]) for step in path["steps"]] == [(0, 2), (2, 3)]
-    source = _source(recorded_run)
+    source = source_of(recorded_run)
     last = SemFocusForSequenceClassification.from_pretrained(source.folder).eval()
     second = SemFocusForSequenceClassification.from_pretrained(recorded_run / "checkpoints" / "checkpoint-4").eval()
     models = [initial_model(source, last).eval(), second, last]
@@ -290,8 +290,90 @@ def test_help_and_other_folders(runs, tmp_path, capsys):
     (tmp_path / "experiment.json").write_text("{}")
     assert run("analyze", tmp_path) == 2
     assert "is a comparison" in capsys.readouterr().err
-    bert = tmp_path / "bert"
-    bert.mkdir()
-    (bert / "config.json").write_text('{"model_type": "bert"}')
-    assert run("analyze", bert) == 2
-    assert "'bert'" in capsys.readouterr().err
+
+
+TEXT = "0 1 1 0 1\n\n1 1 0\n0 0 0 1 1 1 0 1 0 1\n"
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """Models of Transformers, saved: a causal one with sparse attention and a tokenizer, and a dense classifier of the task."""
+    folder = tmp_path_factory.mktemp("others")
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer("even_pairs")
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    llama = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2, max_position_embeddings=64))
+    apply_attention(llama, "topk:2").save_pretrained(folder / "llama")
+    tokenizer.save_pretrained(folder / "llama")
+    BertForSequenceClassification(BertConfig(**sizes, num_hidden_layers=1)).save_pretrained(folder / "bert")
+    (folder / "lines.txt").write_text(TEXT)
+    return folder
+
+
+def test_another_model_is_measured_on_text(others, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run("analyze", others / "llama", "--text", others / "lines.txt", "--length", 6, "--output", out) == 0
+    found = json.loads((out / "analysis.json").read_text())
+    assert (found["task"], found["text"], found["length"], found["examples"]) == (None, "lines.txt", 6, 3)
+    (point,) = found["points"]
+    assert (point["name"], point["moment"], point["own_mask"]) == ("llama topk:2", "trained", "topk:2")
+    # The same lines, tokenized and measured one by one on the model as Transformers loads it.
+    tokenizer = build_tokenizer("even_pairs")
+    model = LlamaForCausalLM.from_pretrained(others / "llama")
+    ids = [tokenizer(line)["input_ids"][:6] for line in TEXT.splitlines() if line]
+    values, losses = [], []
+    for row in ids:
+        inputs = {"input_ids": torch.tensor([row])}
+        for layer in capture_scores(model, inputs):
+            values += dispersion(layer.scores, layer.keep).flatten().tolist()
+    assert entry(point, "dispersion_mask")["mean"] == pytest.approx(sum(values) / len(values), rel=1e-4)
+    # One batch: the loss is the mean over the tokens that have a next one.
+    for row in ids:
+        logits = model.eval()(input_ids=torch.tensor([row])).logits[0, :-1]
+        losses += torch.nn.functional.cross_entropy(logits, torch.tensor(row[1:]), reduction="none").tolist()
+    assert point["lipschitz"]["topk:2"]["losses"] == [pytest.approx(sum(losses) / len(losses), rel=1e-4)]
+    assert found["paths"] == []
+    assert "lines.txt, lines cut at 6 tokens, the first 3 examples" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_run_is_measured_on_text_without_losses(runs, others, tmp_path):
+    out = tmp_path / "out"
+    assert run("analyze", runs / "topk-3", "--text", others / "lines.txt", "--examples", 2, "--output", out) == 0
+    found = json.loads((out / "analysis.json").read_text())
+    assert [point["lipschitz"] for point in found["points"]] == [None, None]
+    assert found["examples"] == 2
+
+
+def test_another_model_is_measured_on_a_task_whose_tokens_it_has(others, tmp_path):
+    out = tmp_path / "out"
+    command = ["analyze", others / "bert", "--task", "even_pairs", "--length", 12, "--mask", "topk:3", "--examples", 8]
+    assert run(*command, "--directions", 1, "--output", out) == 0
+    (point,) = json.loads((out / "analysis.json").read_text())["points"]
+    assert list(point["lipschitz"]) == ["full", "topk:3"]
+    assert entry(point, "dispersion_mask")["mean"] < entry(point, "dispersion_full")["mean"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["OTHERS/bert"], ["--text FILE", "bert"]),
+        (["OTHERS/bert", "--text", "OTHERS/lines.txt"], ["bert", "no tokenizer"]),
+        (["OTHERS/bert", "--task", "listops", "--length", "20-30"], ["knows", "--text FILE"]),
+        (["OTHERS/llama", "--text", "OTHERS/missing.txt"], ["missing.txt", "No such file"]),
+        (["OTHERS/llama", "--text", "OTHERS/empty.txt"], ["empty.txt", "no line"]),
+        (["OTHERS/llama", "--text", "OTHERS/lines.txt", "--task", "even_pairs"], ["--task", "--text"]),
+        (["OTHERS/llama", "--text", "OTHERS/lines.txt", "--length", "4-8"], ["4-8"]),
+        (["OTHERS/odd", "--task", "even_pairs"], ["OddModel"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_does_not_fit_another_model_is_one_line(arguments, words, others, capsys, tmp_path):
+    (others / "empty.txt").write_text("\n \n")
+    (others / "odd").mkdir(exist_ok=True)
+    (others / "odd" / "config.json").write_text('{"model_type": "odd", "architectures": ["OddModel"]}')
+    given = [part.replace("OTHERS", str(others)) for part in arguments]
+    assert run("analyze", *given, "--output", tmp_path / "out") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert all(word in lines[0] for word in words)
+    assert not (tmp_path / "out").exists()
