@@ -1,0 +1,222 @@
+"""Packs a comparison's evidence into recipes/results/NAME/: small, and enough to make every number again.
+
+python recipes/store_results.py runs/reduced --as reduced
+python recipes/store_results.py --unpack recipes/results/reduced --to /tmp/reduced && semfocus report /tmp/reduced
+
+What it holds: `histories.tar.xz` (experiment.json and every run's spec.json, history.jsonl and result.json: a run directory
+without models, which `semfocus report` reads), `summary.json` (without the histories, which the archive has), `summary.csv`,
+`speedups.csv`, the report's pictures of at most 400 kB, and `README.md` (command, versions, machine, what is finished and what
+is not, core-hours). The comparison may be running: unfinished runs are stored as such. The same state gives the same bytes, and
+a folder of the same name is replaced as a whole.
+"""
+
+import argparse
+import io
+import json
+import lzma
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hf_semfocus.report.files import drawn
+from hf_semfocus.report.findings import headline
+from hf_semfocus.report.html import PICTURES, outcome
+from hf_semfocus.report.palette import LIGHT
+from hf_semfocus.report.tables import markdown_table
+from hf_semfocus.training.files import write_atomically, write_json
+from hf_semfocus.training.run_files import STATUSES
+from hf_semfocus.training.summary import write_summary
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "recipes" / "results"
+ARCHIVE = "histories.tar.xz"
+LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfocus report` draws it again
+# The result before the history: a run that ends in between is then seen without its result, never with half of its epochs.
+RUN_FILES = ("spec.json", "result.json", "history.jsonl")
+
+
+def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES) -> dict[str, Any]:
+    """Writes `target` from `run_dir` and returns the summary as it is stored.
+
+    Args:
+        run_dir: of a comparison, at work or ended.
+        target: a folder; what it held is replaced once the new content is complete.
+        pictures: names of the report's pictures to draw.
+
+    Raises:
+        ValueError: `run_dir` is no run directory or is damaged, or `target` holds something else.
+    """
+    run_dir, target = Path(run_dir), Path(target)
+    old = target.with_name(f".{target.name}.old")
+    if old.exists() and not target.exists():  # killed between the two renames below
+        old.rename(target)
+    if target.exists() and not (target / ARCHIVE).is_file():
+        raise ValueError(f"{target} holds no stored comparison; choose another name")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
+        snapshot, made = Path(temporary) / "runs", Path(temporary) / "made"
+        made.mkdir()
+        _copy(run_dir, snapshot)
+        summary = write_summary(snapshot)
+        for name in ("summary.csv", "speedups.csv"):
+            shutil.copy(snapshot / name, made / name)
+        kept = stored_summary(summary)
+        write_json(made / "summary.json", kept)
+        (made / ARCHIVE).write_bytes(packed(snapshot))
+        left_out = []
+        for name in pictures:
+            figure = PICTURES[name][0](summary, LIGHT)
+            if figure is not None:
+                content = drawn(figure, "png")
+                if len(content) <= LARGEST_PICTURE:
+                    (made / f"{name}.png").write_bytes(content)
+                else:
+                    left_out.append(name)
+        write_atomically(made / "README.md", about(kept, made, target.name, left_out))
+        for path in [made, *made.iterdir()]:  # a temporary folder is its owner's alone; a result is everyone's
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            target.rename(old)
+        made.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    return kept
+
+
+def stored_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary without the runs' histories, which are most of it and lie in the archive."""
+    runs = [{name: value for name, value in run.items() if name != "history"} for run in summary["runs"]]
+    return {**summary, "runs": runs}
+
+
+def _copy(run_dir: Path, snapshot: Path) -> None:
+    """The files that tell the runs, with the places of this machine taken out of them."""
+    experiment = run_dir / "experiment.json"
+    if not experiment.is_file():
+        raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
+    snapshot.mkdir()
+    (snapshot / experiment.name).write_text(_portable(experiment.read_text(encoding="utf-8")), encoding="utf-8")
+    for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
+        own = snapshot / folder.relative_to(run_dir)
+        for name in RUN_FILES:
+            if (folder / name).is_file():
+                own.mkdir(parents=True, exist_ok=True)
+                (own / name).write_text(_portable((folder / name).read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _portable(text: str) -> str:
+    """Paths of this checkout become relative, those of the user's home "~": where files lay is nobody else's business."""
+    for place, instead in ((f"{ROOT}/", ""), (str(ROOT), "."), (str(Path.home()), "~")):
+        if place != "/":
+            text = re.sub(
+                rf"{re.escape(place)}(?![\w.-])" if not place.endswith("/") else re.escape(place), instead, text
+            )
+    return text
+
+
+def packed(run_dir: Path) -> bytes:
+    """The run directory's evidence as .tar.xz: the same files give the same bytes (no dates, owners or order of a disk)."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        files = [run_dir / "experiment.json", *sorted(run_dir.glob("runs/*/*/seed-*/*"))]
+        for path in files:
+            content = path.read_bytes()
+            entry = tarfile.TarInfo(path.relative_to(run_dir).as_posix())
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return lzma.compress(raw.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+
+
+def unpack(stored: Path, folder: Path) -> Path:
+    """The run directory that a stored result was packed from, in `folder`."""
+    with tarfile.open(Path(stored) / ARCHIVE, mode="r:xz") as archive:
+        archive.extractall(folder, filter="data")
+    return Path(folder)
+
+
+def counts(summary: Mapping[str, Any]) -> dict[str, int]:
+    """How many runs were asked for, and what became of them. "missing" runs were never started."""
+    runs = summary["runs"]
+    missing = sum(run["path"] is None for run in runs)
+    statuses = [run["status"] for run in runs]
+    found = {"asked": len(runs), "finished": sum(status in STATUSES and status != "failed" for status in statuses)}
+    found |= {status: statuses.count(status) for status in STATUSES}
+    return {**found, "unfinished": statuses.count("unfinished") - missing, "missing": missing}
+
+
+def core_hours(summary: Mapping[str, Any]) -> float:
+    """Of all epochs that are stored, evaluation included; a run has one thread."""
+    return sum(run["seconds"] or 0.0 for run in summary["runs"]) / 3600
+
+
+def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterable[str] = ()) -> str:
+    """README.md of the stored result `name`, whose other files are in `folder`."""
+    found, machine = counts(summary), summary["machine"] or {}
+    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+    lines = [
+        f"# {name}",
+        "",
+        f"{summary['note'] or ''}",
+        "",
+        "```bash",
+        f"{summary['command'] or '(the command was not recorded)'}",
+        "```",
+        "",
+        f"- Runs: {found['asked']} asked for; {found['finished']} finished ({found['reached']} reached τ, {found['censored']} "
+        f"censored, {found['diverged']} diverged), {found['failed']} failed, {found['unfinished']} unfinished, "
+        f"{found['missing']} not started.",
+        f"- Cost so far: {core_hours(summary):.2f} core-hours, one thread a run.",
+        f"- Machine: {machine.get('processor', 'not recorded')}, {machine.get('cores', '?')} cores, "
+        f"{machine.get('platform', '')}; started {summary['created']}.",
+        f"- Versions: {versions}.",
+        f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
+        f"`python recipes/store_results.py --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
+        "- Made by `python recipes/store_results.py`; `tests/test_results.py` makes the numbers again from the archive.",
+    ]
+    lines += [f"- Left out for its size: {picture}.png; `semfocus report` draws it." for picture in left_out]
+    lines += ["", headline(summary), "", markdown_table(summary).strip()]
+    troubled: dict[tuple[str, str, str], list[str]] = {}
+    for run in summary["runs"]:
+        if run["status"] in ("failed", "unfinished") or run["diverged"]:
+            troubled.setdefault((run["task"], run["mask"], outcome(run)), []).append(str(run["seed"]))
+    if troubled:
+        lines += ["", "Runs that failed, diverged or are not finished:", ""]
+        lines += [
+            f"- {task} `{mask}`, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {what}"
+            for (task, mask, what), seeds in troubled.items()
+        ]
+    lines += [f"\n![{PICTURES[path.stem][1]}]({path.name})" for path in sorted(folder.glob("*.png"))]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_directory", nargs="?", type=Path, help="what `semfocus compare` writes")
+    parser.add_argument("--as", dest="name", help="the folder's name below recipes/results")
+    parser.add_argument("--unpack", type=Path, metavar="STORED", help="a folder that this command wrote")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="where --unpack puts the run directory")
+    options = parser.parse_args(arguments)
+    try:
+        if options.unpack is not None and options.to is not None:
+            print(unpack(options.unpack, options.to))
+            return 0
+        if options.run_directory is None or options.name is None:
+            parser.error("give a run directory and --as NAME, or --unpack STORED and --to DIR")
+        if not re.fullmatch(r"[a-z0-9_]+", options.name):
+            raise ValueError(f"--as is {options.name!r}; allowed: small letters, digits and '_'")
+        summary = store(options.run_directory, RESULTS / options.name)
+    except (ValueError, OSError) as error:
+        print(f"store_results: {error}", file=sys.stderr)
+        return 2
+    told = json.dumps(counts(summary)).strip("{}").replace('"', "")
+    print(f"recipes/results/{options.name}: {told}; {core_hours(summary):.2f} core-hours")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
