@@ -8,6 +8,8 @@ from huggingface_hub.errors import HTTPError  # of the HTTP library that this ve
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 IGNORED = (".*", "*/.*", "__pycache__/*")  # what a killed writer or an editor leaves beside the files
+# What an earlier push may have left and this one does not write: whoever loads the model would get old weights or another's masks.
+STALE = ("model.safetensors*", "model-*-of-*.safetensors", "custom_*.py")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ def check_repo(repo: str, what: str = "--repo") -> str:
 
 
 def push(checkpoint: Path, repo: str, *, private: bool = False, revision: str | None = None) -> Published:
-    """Puts everything in `checkpoint` into the repository `repo` (made if need be) in one commit.
+    """Puts everything in `checkpoint` into the repository `repo` (made if need be) in one commit, and takes away weights and own masks of
+    an earlier push that this one does not have. Other files of the repository stay.
 
     A push that fails or is killed leaves the repository as it was, or (where the answer alone was lost) as it should be; the same push
     again completes it. Nothing is committed where nothing has changed, or where somebody else committed meanwhile.
@@ -70,6 +73,7 @@ def push(checkpoint: Path, repo: str, *, private: bool = False, revision: str | 
             # Files that have not changed are left out, so a commit on top of somebody else's would mix the two.
             parent_commit=before,
             ignore_patterns=list(IGNORED),
+            delete_patterns=list(STALE),
         )
     except (HTTPError, RuntimeError) as error:  # RuntimeError: what a failed upload of one large file is wrapped in
         reasons = (error, error.__cause__) if isinstance(error, RuntimeError) else (error,)

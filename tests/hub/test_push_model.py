@@ -306,6 +306,43 @@ def test_a_failed_push_leaves_the_repository_as_it_was(hub, publisher, point, st
     assert files(hub, repo) == after
 
 
+def test_what_an_earlier_push_left_goes_with_the_next(hub, publisher, stranger):
+    """One file of weights after several, several after one, a mask of one's own and then none; other files stay."""
+    repo = "user/replaced"
+    publisher.run(
+        """
+        from hf_semfocus.report.publish import push
+        from pathlib import Path
+
+        def pushed(model, name, **options):
+            model.save_pretrained(name, **options)
+            changed = push(Path(name), repo).changed
+            return answer(model), changed, push(Path(name), repo).changed
+        """,
+        repo=repo,
+    )
+    plain = "pushed(build(SemFocusForSequenceClassification, seed={0}), 'plain-{0}')"
+    pieces = "pushed(build(SemFocusForSequenceClassification, seed={0}), 'pieces-{0}', max_shard_size='1KB')"
+    own = """
+        Path("replaced_masks.py").write_text(source.replace('"even"', '"uneven"'))
+        sys.path.insert(0, os.getcwd())
+        import replaced_masks
+        result = pushed(build(SemFocusForSequenceClassification, mask="uneven:4"), "own")
+    """
+    kept = "HfApi().upload_file(path_or_fileobj=b'[]', path_in_repo='notes.json', repo_id=repo)"
+    publisher.run(f"HfApi().create_repo(repo); {kept}")
+    for step in (pieces.format(1), plain.format(2), own, pieces.format(3)):
+        code = step if step is own else f"result = {step}"
+        expected, changed, again = publisher.run(code, source=OWN_MASK)
+        assert [changed, again] == [True, False]
+        assert load(stranger, repo, "AutoModelForSequenceClassification") == expected
+        names = {entry["path"] for entry in files(hub, repo)[1]}
+        assert ("model.safetensors" in names) is (step not in (pieces.format(1), pieces.format(3)))
+        assert ("model.safetensors.index.json" in names) is ("model.safetensors" not in names)
+        assert ("custom_replaced_masks.py" in names) is (step is own)
+        assert "notes.json" in names
+
+
 # A child of the publisher, so that it need not import everything again; its number of the process.
 CHILD = """
     from hf_semfocus.report.publish import push
