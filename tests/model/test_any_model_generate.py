@@ -131,3 +131,19 @@ def test_beams_reorder_the_cache():
         model.generate(input_ids=ids, attention_mask=real, use_cache=use, **options) for use in (True, False)
     )
     assert cached.equal(whole)
+
+
+@pytest.mark.parametrize("mask", ["topk:3+sink:1", "banded:5"])
+@pytest.mark.parametrize("kind", ["llama", "gpt_oss"])
+@torch.no_grad()
+def test_one_text_and_guessed_tokens(kind, mask):
+    """A text alone is the text in a padded batch; tokens that are guessed, tried several at a time and taken back change nothing."""
+    model = make(MODELS[kind], torch.float32)
+    model.set_attn_implementation(register_attention(mask))
+    ids, real = padded_batch(7, PADDING, (0, 0))
+    options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    together = model.generate(input_ids=ids, attention_mask=real, **options)
+    for row, padding in enumerate(PADDING):
+        text = ids[row : row + 1, padding:]
+        for way in ({}, {"prompt_lookup_num_tokens": 2}, {"assistant_model": model}):
+            assert model.generate(input_ids=text, **options, **way).equal(together[row : row + 1, padding:]), way

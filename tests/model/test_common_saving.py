@@ -157,6 +157,33 @@ def test_a_checkpoint_without_weights_gets_the_weights_of_a_new_model(cls, posit
         assert torch.equal(one, other)
 
 
+@every_mask
+@every_class
+def test_a_model_made_without_memory_is_initialised_whole(cls, spec):
+    """On the meta device, then in memory that holds anything; nothing of a model is kept outside parameters and buffers."""
+    for positions in ("learned", "sinusoidal"):
+        expected = make(cls, spec, position_embedding_type=positions)
+        with torch.device("meta"):
+            model = cls(copy.deepcopy(expected.config))
+        tensors = [*model.parameters(), *model.buffers()]
+        assert all(tensor.is_meta for tensor in tensors)
+        held = {id(tensor) for tensor in tensors}
+        loose = [value for part in model.modules() for value in vars(part).values() if torch.is_tensor(value)]
+        assert all(id(value) in held for value in loose)
+        model.to_empty(device="cpu")
+        with torch.no_grad():
+            for tensor in [*model.parameters(), *model.buffers()]:
+                tensor.fill_(torch.nan if tensor.is_floating_point() else 7)
+        torch.manual_seed(0)
+        model.initialize_weights()
+        model.tie_weights()
+        assert same_tensors(dict(model.named_buffers()), dict(expected.named_buffers()))
+        for name, parameter in model.named_parameters():
+            assert parameter.isfinite().all(), name
+            assert torch.allclose(parameter.std(), expected.get_parameter(name).std(), rtol=0.5, atol=0.1), name
+        assert model(**batch())[0].isfinite().all()
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @every_class
 def test_embeddings_can_be_got_set_and_resized(cls, tied, tmp_path):
