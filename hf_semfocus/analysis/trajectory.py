@@ -36,7 +36,7 @@ def place(model: torch.nn.Module, batch: Mapping[str, Any], loss: float | None =
 
 
 def trajectory(before: Place, model: torch.nn.Module, loss: float) -> dict[str, float]:
-    """How far `model` has come since `before`, and |loss(θ_t) − loss(θ_t+1)| / ‖θ_t − θ_t+1‖₂ on the way.
+    """How far `model` has come since `before`, and ``|loss(θ_t) − loss(θ_t+1)| / ‖θ_t − θ_t+1‖₂`` on the way.
 
     Args:
         before: of the same model (or one with the same parameters), with the loss of the same batch.
