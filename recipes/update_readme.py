@@ -5,6 +5,7 @@ python recipes/update_readme.py --cost runs/cost.txt   # after `make benchmark`
 python recipes/update_readme.py --data runs/data.txt   # after `make benchmark`
 python recipes/update_readme.py --attention runs/attention   # after `make benchmark`
 python recipes/update_readme.py --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
+python recipes/update_readme.py --claims               # after `python recipes/claims.py`
 
 Results that the README shows are kept in recipes/results/; a test compares the README with them.
 """
@@ -19,6 +20,7 @@ from hf_semfocus.report.tables import markdown_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
+MAIN_PICTURE = "reduced/speedups.png"
 
 
 def quickstart_section(summary: dict) -> str:
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="what `make benchmark` printed about data")
     parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
     parser.add_argument("--minilm", type=Path, help="what recipes/sparse_minilm.py wrote")
+    parser.add_argument("--claims", action="store_true", help="what recipes/claims.py wrote into recipes/results")
     options = parser.parse_args()
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -76,6 +79,8 @@ def main() -> None:
             if path.resolve() != (kept / path.name).resolve():
                 shutil.copy(path, kept / path.name)
         text = replaced(text, "minilm", minilm_section((kept / "table.md").read_text(encoding="utf-8")))
+    if options.claims:
+        text = replaced(text, "claims", claims_section((RESULTS / "claims.md").read_text(encoding="utf-8")))
     readme.write_text(text, encoding="utf-8")
 
 
@@ -97,6 +102,15 @@ def minilm_section(table: str) -> str:
     """The README's lines about the pretrained model: the recipe's own table, and its picture."""
     picture = "![Quality against the keys that each query keeps](recipes/results/sparse_minilm/quality.png)"
     return f"{table.strip()}\n\n{picture}"
+
+
+def claims_section(page: str, results: Path = RESULTS) -> str:
+    """The README's lines about the paper's claims: the main picture where it is stored, and the page below its heading."""
+    text = re.sub(r"\A# .*\n\n", "", page).strip()
+    text = re.sub(r"\]\((\w+/README\.md)\)", r"](recipes/results/\1)", text)  # links start from another folder there
+    if not (results / MAIN_PICTURE).is_file():
+        return text
+    return f"![Speed-ups of each mask on each task](recipes/results/{MAIN_PICTURE})\n\n{text}"
 
 
 if __name__ == "__main__":

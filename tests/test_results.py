@@ -284,3 +284,284 @@ def test_the_command_line_says_what_is_wrong(tmp_path, capsys):
     assert said[0] == "store_results: --as is '../there'; allowed: small letters, digits and '_'"
     assert "is not a run directory" in said[1]
     assert not (RESULTS / "nothing_there").exists()
+
+
+# --- claims ------------------------------------------------------------------------------------------------------------
+
+
+NNCH = ("parity_check", "even_pairs", "missing_duplicate_string", "stack_manipulation", "cycle_navigation",
+        "modular_arithmetic_brackets", "solve_equation")  # fmt: skip
+FASTER = {"full": [30, 32, 28, 31, 29], "topk:5": [10, 11, 9, 10, 12]}
+SLOWER = {"full": [10, 11, 9, 10, 12], "topk:5": [30, 32, 28, 31, 29]}
+ALIKE = {"full": [20, 25, 21, 24, 22], "topk:5": [21, 24, 22, 23, 22]}
+NEITHER = {"full": [None] * 5, "topk:5": [None] * 5}
+ONLY_TOPK = {"full": [None] * 5, "topk:5": [10, 11, 9, 10, 12]}
+
+
+@pytest.fixture
+def summary_of(tmp_path, monkeypatch):
+    """Summaries of runs by formula: outcomes {task: {mask: [epoch of τ a seed, or None, …]}}."""
+    from hf_semfocus.training.summary import summarise
+    from tests.report import synthetic as made
+
+    monkeypatch.setattr(made, "CHANCE", dict.fromkeys([*NNCH, "listops"], 0.5))
+    count = iter(range(100))
+
+    def get(outcomes, **options):
+        folder = made.write_run_directory(tmp_path / f"made-{next(count)}", outcomes, **options)
+        return recipe("store_results").stored_summary(summarise(folder))
+
+    return get
+
+
+def verdicts(stored):
+    """{(claim, size without its details): verdict}"""
+    found = recipe("claims").judged(stored)
+    return {(entry["name"], entry["size"].split(" (")[0]): entry["verdict"] for entry in found["claims"]}
+
+
+def test_the_claims_are_what_the_stored_results_give():
+    claims = recipe("claims")
+    found = claims.judged(claims.load())
+    assert json.loads((RESULTS / "claims.json").read_text(encoding="utf-8")) == json.loads(json.dumps(found))
+    assert (RESULTS / "claims.md").read_text(encoding="utf-8") == claims.markdown(found)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = re.search("<!-- claims:begin -->\n(.*?)\n<!-- claims:end -->", readme, re.DOTALL)[1]
+    assert section == recipe("update_readme").claims_section(claims.markdown(found))
+
+
+def test_every_claim_has_a_verdict_a_source_and_a_size():
+    claims = recipe("claims")
+    found = claims.judged({})
+    names = [(entry["name"], entry["size"]) for entry in found["claims"]]
+    assert len(set(names)) == len(names)
+    assert {entry["verdict"] for entry in found["claims"]} == {"not tested"}
+    for entry in found["claims"]:
+        assert entry["source"] in claims.SOURCE_WORDS
+        assert entry["size"] in ("reduced size", "paper size")
+        assert entry["numbers"] == f"not stored: {', '.join(entry['read'])}"
+        assert set(entry["read"]) <= set(claims.SOURCES)
+
+
+def test_every_result_that_claims_read_has_an_experiment():
+    """But ListOps, which is searched and run apart."""
+    files = {path.stem for path in [*RECIPES.glob("*.yaml"), *RECIPES.glob("ablations/*.yaml")]}
+    assert set(recipe("claims").SOURCES) - files <= {"listops_reduced", "listops_paper"}
+
+
+def test_reproduced_by_an_interval(summary_of):
+    found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, FASTER))})
+    assert found["topk_faster", "reduced size"] == "reproduced"
+    assert found["topk_faster_even_pairs", "reduced size"] == "reproduced"
+    assert found["full_fits_all", "reduced size"] == "not tested"  # ListOps is missing
+    for (name, size), verdict in found.items():
+        if size == "paper size" or "listops" in name or name.startswith("robust"):
+            assert verdict == "not tested", (name, size)
+
+
+def test_contradicted(summary_of):
+    found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, SLOWER))})
+    assert found["topk_faster", "reduced size"] == "not reproduced"
+    assert found["topk_faster_even_pairs", "reduced size"] == "not reproduced"
+
+
+def test_no_difference_is_not_reproduced(summary_of):
+    found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, ALIKE))})
+    assert found["topk_faster", "reduced size"] == "not reproduced"
+    assert found["topk_faster_even_pairs", "reduced size"] == "not reproduced"
+
+
+def test_mixed_where_tasks_disagree(summary_of):
+    outcomes = dict.fromkeys(NNCH, FASTER) | {"even_pairs": SLOWER}
+    found = verdicts({"reduced": summary_of(outcomes)})
+    assert found["topk_faster", "reduced size"] == "mixed"
+    assert found["topk_faster_even_pairs", "reduced size"] == "not reproduced"
+
+
+def test_all_censored_is_not_tested(summary_of):
+    found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, NEITHER))})
+    assert found["topk_faster", "reduced size"] == "not tested"
+    assert found["topk_faster_even_pairs", "reduced size"] == "not tested"
+    assert found["full_fits_all", "reduced size"] == "not tested"  # none judged so far fits, ListOps is missing
+
+
+def test_tasks_that_nobody_learns_do_not_count(summary_of):
+    """Four tasks that someone learns are too few for a claim over the tasks, however clear; five are enough."""
+    four = dict.fromkeys(NNCH, NEITHER) | dict.fromkeys(NNCH[:4], ONLY_TOPK)
+    five = dict.fromkeys(NNCH, NEITHER) | dict.fromkeys(NNCH[:5], ONLY_TOPK)
+    assert verdicts({"reduced": summary_of(four)})["topk_faster", "reduced size"] == "not tested"
+    assert verdicts({"reduced": summary_of(five)})["topk_faster", "reduced size"] == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("topk", "verdict"),
+    [
+        ([10, 11, 9, 10, 12], "reproduced"),  # 5 of 5: p = 1/32
+        ([10, 11, 9, 10, None], "not reproduced"),  # one undetermined: it counts against
+        ([10, 11, 9, 10], "not reproduced"),  # 4 of 4: p = 1/16
+        ([10, 11], "not tested"),
+        ([None] * 5, "not tested"),
+    ],
+)  # fmt: skip
+def test_censored_pairs_are_judged_by_their_signs(summary_of, topk, verdict):
+    found = verdicts({"reduced": summary_of({"even_pairs": {"full": [None] * len(topk), "topk:5": topk}})})
+    assert found["topk_faster_even_pairs", "reduced size"] == verdict
+
+
+def test_an_interval_that_includes_1_is_not_overruled_by_signs(summary_of):
+    outcomes = {"even_pairs": {"full": [12, 40, 13, 12, 13], "topk:5": [11, 4, 12, 11, 12]}}
+    found = verdicts({"reduced": summary_of(outcomes)})
+    assert found["topk_faster_even_pairs", "reduced size"] == "not reproduced"
+
+
+def test_runs_that_are_not_finished_are_not_judged_until_their_bounds_decide(summary_of):
+    waiting = {"even_pairs": {"full": ["unfinished:5"] * 5, "topk:5": [10, 11, 9, 10, 12]}}
+    decided = {"even_pairs": {"full": ["unfinished:20"] * 5, "topk:5": [10, 11, 9, 10, 12]}}
+    claims = recipe("claims")
+    assert verdicts({"reduced": summary_of(waiting)})["topk_faster_even_pairs", "reduced size"] == "not tested"
+    found = claims.judged({"reduced": summary_of(decided)})["claims"]
+    (entry,) = (one for one in found if one["name"] == "topk_faster_even_pairs" and one["size"].startswith("reduced"))
+    assert (entry["verdict"], entry["provisional"]) == ("reproduced", True)
+
+
+def test_input_agnostic_masks(summary_of):
+    masks = {"full": FASTER["topk:5"], "topk:5": FASTER["topk:5"]}
+    short = {**masks, "banded:5": [None] * 5, "block:5": [None] * 5}
+    helped = {**masks, "banded:5": [3, 4, 3, 3, 4], "block:5": [None] * 5}
+    undecided = {"full": [None] * 5, "topk:5": [10] * 5, "banded:5": [None] * 5, "block:5": [None] * 5}
+    name = "agnostic_not_better", "reduced size"
+    assert verdicts({"reduced": summary_of(dict.fromkeys(NNCH, short))})[name] == "reproduced"
+    assert verdicts({"reduced": summary_of(dict.fromkeys(NNCH, helped))})[name] == "mixed"
+    found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, undecided))})
+    assert found[name] == "mixed"  # no mask is better, and none is shown to be worse
+    found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, short))})
+    assert found["short_banded", "reduced size"] == found["short_block", "reduced size"] == "reproduced"
+
+
+def test_all_eight_tasks(summary_of):
+    """100 % on all, generalising on four: by size, with ListOps stored apart."""
+    learnt, by_heart = summary_of(dict.fromkeys(NNCH[:4], FASTER)), summary_of({"listops": FASTER}, generalises=False)
+    others = summary_of(dict.fromkeys(NNCH[4:], FASTER), generalises=False)
+    rules = recipe("claim_rules")
+    suite = (*NNCH, "listops")
+    assert rules.fits_all([learnt, others, by_heart], suite).verdict == "reproduced"
+    assert rules.generalises_on([learnt, others, by_heart], suite, 4).verdict == "reproduced"
+    assert rules.generalises_on([learnt, others], suite, 4).verdict == "not tested"
+    assert rules.generalises_on([learnt, others, by_heart], suite, 3).verdict == "not reproduced"
+    assert (
+        rules.fits_all([summary_of(dict.fromkeys(suite, FASTER) | {"listops": ONLY_TOPK})], suite).verdict == "mixed"
+    )
+
+
+def test_better_on_held_out_rows(summary_of):
+    rules = recipe("claim_rules")
+    better = [summary_of(dict.fromkeys(NNCH, ONLY_TOPK))]  # the budget ends full attention at its plateau
+    assert rules.better_heldout(better, NNCH, "topk:5").verdict == "reproduced"
+    assert rules.better_heldout([summary_of(dict.fromkeys(NNCH, FASTER))], NNCH, "topk:5").verdict == "not reproduced"
+    assert (
+        rules.better_heldout([summary_of(dict.fromkeys(NNCH[:4], ONLY_TOPK))], NNCH, "topk:5").verdict == "not tested"
+    )
+
+
+def test_robust_only_where_it_holds_everywhere(summary_of):
+    two = ("even_pairs", "missing_duplicate_string")
+    both, one = summary_of(dict.fromkeys(two, FASTER)), summary_of({two[0]: FASTER, two[1]: SLOWER})
+    none, unknown = summary_of(dict.fromkeys(two, SLOWER)), summary_of({two[0]: FASTER, two[1]: NEITHER})
+    robust = recipe("claim_rules").robust
+    names = ("a", "b")
+    assert robust({"a": both, "b": both}, two, "topk:5", names).verdict == "reproduced"
+    assert robust({"a": both, "b": one}, two, "topk:5", names).verdict == "mixed"
+    assert robust({"a": both, "b": unknown}, two, "topk:5", names).verdict == "mixed"
+    assert robust({"a": none, "b": none}, two, "topk:5", names).verdict == "not reproduced"
+    assert robust({"a": both}, two, "topk:5", names).verdict == "not tested"
+    assert robust({}, two, "topk:5", names).verdict == "not tested"
+
+
+def test_large_k_like_full_must_be_shown(summary_of):
+    def judged(values):
+        outcomes = {"full": [20, 25, 21], "topk:15": values}
+        return (
+            recipe("claim_rules")
+            .like_full([summary_of({"even_pairs": outcomes})], ("even_pairs",), "topk:15", ())
+            .verdict
+        )
+
+    assert judged([21, 24, 22]) == "reproduced"
+    assert judged([5, 6, 5]) == "not reproduced"
+    assert judged([10, 38, 21]) == "not reproduced"  # the interval includes 1, and much else
+    assert judged([None] * 3) == "not tested"  # slower in all pairs, and three are too few
+
+
+def test_parity_near_and_above_chance(summary_of):
+    near = summary_of({"parity_check": {"full": [None] * 3, "topk:5": [None] * 3}}, budget=5)
+    assert verdicts({"reduced": near})["parity_near_chance", "reduced size"] == "reproduced"
+    both = near["runs"] + summary_of({"parity_check": {"full": [10] * 3, "topk:5": [10, 11, 12]}})["runs"]
+    runs = [run for run in both if (run["mask"] == "full") == (run["status"] == "censored")]
+    assert verdicts({"reduced": {**near, "runs": runs}})["parity_near_chance", "reduced size"] == "mixed"
+
+
+def test_about_1_3(summary_of):
+    def judged(full, topk):
+        summary = summary_of({"listops": {"full": full, "topk:5": topk}})
+        return verdicts({"listops_reduced": summary})["listops_1_3", "reduced size"]
+
+    assert judged([26, 27, 25], [20, 21, 19]) == "reproduced"
+    assert judged([40, 39, 38], [10, 11, 10]) == "mixed"  # faster, by far more
+    assert judged([26, 27, 25], [25, 28, 26]) == "not reproduced"
+
+
+def test_dispersion_and_lipschitz_estimates_over_the_tasks(summary_of):
+    rules = recipe("claim_rules")
+    summary = summary_of(dict.fromkeys(NNCH, FASTER))
+    assert rules.smaller_dispersion([summary], NNCH, "topk:5").verdict == "reproduced"  # half of it, by the formula
+    assert rules.smaller_lipschitz([summary], NNCH, "topk:5", "gradient").verdict == "not tested"
+
+    def with_ratios(by_task):
+        matched = [
+            {"task": task, "mask": "topk:5", "quantity": "gradient", "ratio": math.prod(ratios) ** (1 / len(ratios)),
+             "pairs": [{"ratio": value} for value in ratios]}
+            for task, ratios in by_task.items()
+        ]  # fmt: skip
+        return [{**summary, "analysis": {"matched": matched}}]
+
+    lower, higher = [0.5, 0.6, 0.55], [1.5, 1.6, 1.55]
+    judge = rules.smaller_lipschitz
+    assert judge(with_ratios(dict.fromkeys(NNCH, lower)), NNCH, "topk:5", "gradient").verdict == "reproduced"
+    assert judge(with_ratios(dict.fromkeys(NNCH, higher)), NNCH, "topk:5", "gradient").verdict == "not reproduced"
+    some = dict.fromkeys(NNCH, lower) | {"even_pairs": higher}
+    assert judge(with_ratios(some), NNCH, "topk:5", "gradient").verdict == "mixed"
+    assert judge(with_ratios(dict.fromkeys(NNCH[:4], lower)), NNCH, "topk:5", "gradient").verdict == "not tested"
+
+
+def test_a_rate_for_each_mask_is_chosen_on_other_seeds(summary_of):
+    """At 0.1 full attention is best on the seeds that choose; that it is not on the others must not be seen."""
+    rules = recipe("claim_rules")
+    slow = summary_of({"even_pairs": {"full": [9, 9, 9, 39, 39], "topk:5": [10, 11, 10, 8, 8]}})
+    quick = summary_of({"even_pairs": {"full": [30, 31, 29, 12, 13], "topk:5": [10, 11, 10, 35, 36]}})
+    rates = {"a": 0.1, "b": 0.3}
+    found = rules.tuned({"a": slow, "b": quick}, ("even_pairs",), "topk:5", rates, (3, 4))
+    assert found.verdict == "reproduced"
+    assert "with rates 0.3 (full) and 0.1 (topk:5)" in found.numbers
+    assert rules.tuned({"a": slow}, ("even_pairs",), "topk:5", rates, (3, 4)).verdict == "not tested"
+
+
+def test_a_result_under_another_one_s_name_is_refused(summary_of):
+    claims = recipe("claims")
+    summary = summary_of({"even_pairs": FASTER})
+    claims.check("reduced", summary)
+    with pytest.raises(ValueError, match=r"optimizer_adam: even_pairs has training\.optimizer 'sgd'; allowed: 'adam'"):
+        claims.check("optimizer_adam", summary)
+    with pytest.raises(ValueError, match="not of the paper's size: even_pairs has length 20, not 40"):
+        claims.check("paper_size", summary)
+
+
+def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):
+    claims = recipe("claims")
+    page = claims.markdown(claims.judged({"reduced": summary_of(dict.fromkeys(NNCH, FASTER))}))
+    row = next(line for line in page.splitlines() if "(`topk_faster`)" in line)
+    assert "reduced size (length 20, 3 blocks): **reproduced**<br>paper size: not tested" in row
+    assert "geometric mean 2.9 [2.9, 2.9] over 7 tasks (parity_check 2.9" in row
+    assert "not enough runs on listops" in row
+    assert "is reproduced at reduced size, and not tested at paper size." in page
+    assert "| [reduced](reduced/README.md) | 70 of 70 |" in page
+    assert "](recipes/results/reduced/README.md)" in recipe("update_readme").claims_section(page)
