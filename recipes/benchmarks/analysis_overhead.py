@@ -1,0 +1,158 @@
+"""What recording the theory's quantities each epoch (`--analysis`) costs of training.
+
+python recipes/benchmarks/analysis_overhead.py > recipes/results/analysis_overhead.txt   # about ten minutes on one core
+python recipes/benchmarks/analysis_overhead.py --size 20x3x2000 --masks topk:5 --rounds 2
+
+Rounds alternate: some epochs of `run_unit` (what `semfocus train` calls) without recording, then as many with it, each in another order
+than the round before. Times are of the processor, so that waiting for other jobs does not count; medians over epochs. What recording
+takes is clocked around its calls and set beside the training steps of the same epoch, evaluation left out: the goal is under 10 %. The
+ratio of whole epochs holds whatever that would miss, and all that other jobs do to the caches. The first size is the paper's, the
+others are reduced.
+"""
+
+import argparse
+import itertools
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from hf_semfocus.training.analysis_callback import EpochProbe
+from hf_semfocus.training.recorder import EpochRecorder
+from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.spec import RunSpec
+
+GOAL = 0.10
+SIZES = ("40x5x5000", "20x3x5000", "20x3x2000")
+
+
+class Clock:
+    """Processor seconds of each epoch of the runs made within it: ``whole``, ``steps`` (training alone) and ``recording``."""
+
+    def __init__(self) -> None:
+        self.epochs: list[dict[str, float]] = []
+        self._recording = self._begun = self._steps = 0.0
+        self._replaced: list[tuple[type, str, Any]] = []
+
+    def __enter__(self) -> "Clock":
+        def around(cls: type, name: str, before: Any, after: Any) -> None:
+            plain = getattr(cls, name)
+            self._replaced.append((cls, name, plain))
+
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                start = time.process_time()
+                before(start)
+                result = plain(*args, **kwargs)
+                after(start, time.process_time())
+                return result
+
+            setattr(cls, name, timed)
+
+        def recorded(start: float, end: float) -> None:
+            self._recording += end - start
+
+        def epoch_begins(start: float) -> None:
+            self._begun, self._recording = start, 0.0
+
+        def steps_begin(start: float, end: float) -> None:
+            self._steps = end
+
+        def steps_end(start: float) -> None:
+            self._steps = start - self._steps
+
+        def epoch_ends(start: float, end: float) -> None:
+            self.epochs.append({"whole": end - self._begun, "steps": self._steps, "recording": self._recording})
+
+        def nothing(*_: float) -> None:
+            pass
+
+        for name in ("epoch_begins", "measured"):
+            around(EpochProbe, name, nothing, recorded)
+        around(EpochRecorder, "on_epoch_begin", epoch_begins, steps_begin)
+        around(EpochRecorder, "on_epoch_end", steps_end, epoch_ends)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for cls, name, plain in self._replaced:
+            setattr(cls, name, plain)
+
+
+def epochs_of(spec: RunSpec) -> list[dict[str, float]]:
+    """The epochs of one run but the first."""
+    with tempfile.TemporaryDirectory() as folder, Clock() as clock:
+        run_unit(spec, folder)
+    return clock.epochs[1:]
+
+
+def measured(spec: RunSpec, rounds: int) -> dict[str, float]:
+    """Medians over the epochs of all rounds, plain and with recording."""
+    plain, recording = spec, replace(spec, training=replace(spec.training, analysis_every=1))
+    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    for number in range(rounds):
+        for records in (False, True) if number % 2 == 0 else (True, False):
+            found[records] += epochs_of(recording if records else plain)
+            print(f"{spec.mask}, round {number + 1}: {found[records][-1]}", file=sys.stderr, flush=True)
+
+    def middle(records: bool, name: str) -> float:
+        return statistics.median(epoch[name] for epoch in found[records])
+
+    shares = [epoch["recording"] / epoch["steps"] for epoch in found[True]]
+    return {
+        "plain": middle(False, "whole"),
+        "with": middle(True, "whole"),
+        "steps": middle(True, "steps"),
+        "recording": middle(True, "recording"),
+        "share": statistics.median(shares),
+        "largest": max(shares),
+        "epochs": len(shares),
+    }
+
+
+def line(spec: RunSpec, found: dict[str, float]) -> str:
+    """A result in words, the goal with it."""
+    verdict = "met" if found["share"] < GOAL else "missed"
+    return (
+        f"{spec.task}, length {spec.length}, {spec.model['num_hidden_layers']} blocks, {spec.train_size} rows, {spec.mask}: "
+        f"recording {found['recording']:.3f} s an epoch, {100 * found['share']:.1f} % of {found['steps']:.2f} s of training steps "
+        f"(median of {found['epochs']} epochs; largest {100 * found['largest']:.1f} %; goal under {GOAL:.0%}: {verdict}); whole epochs "
+        f"{found['with']:.2f} s with it, {found['plain']:.2f} s without: {found['with'] / found['plain']:.3f} ×"
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", nargs="+", default=list(SIZES), help="LENGTHxBLOCKSxROWS, several as arguments")
+    parser.add_argument("--masks", nargs="+", default=["full", "topk:5"])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=2, help="timed epochs a round")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    print(f"$ python recipes/benchmarks/analysis_overhead.py {' '.join(arguments)}".rstrip())
+    print(
+        f"Processor seconds, {options.threads} thread(s), {options.rounds} rounds in alternating order; recorded each epoch."
+    )
+    for size, mask in itertools.product(options.size, options.masks):
+        length, layers, rows = map(int, size.split("x"))
+        spec = RunSpec.from_dict(
+            {
+                "task": "even_pairs",
+                "mask": mask,
+                "length": length,
+                "train_size": rows,
+                "model": {"num_hidden_layers": layers},
+                "training": {"epochs": options.epochs + 1, "stop_early": False},
+            }
+        )
+        print(line(spec, measured(spec, options.rounds)), flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(sys.argv[1:])
