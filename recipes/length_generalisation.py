@@ -10,6 +10,7 @@ Positions are sinusoidal or absent: learned ones are untrained beyond the traini
 import argparse
 import csv
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +18,16 @@ from statistics import mean
 from typing import Any
 
 import torch
+from datasets import disable_progress_bars
 from matplotlib.figure import Figure
+from rich.console import Console
+from transformers.utils import logging
 
 from hf_semfocus.data import label_statistics, load_task, task_info
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, mask_styles
+from hf_semfocus.terminal import EpochBar
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import run_unit
@@ -57,16 +62,26 @@ def specification(options: argparse.Namespace, mask: str, seed: int) -> RunSpec:
     )
 
 
+def size_in_words(options: argparse.Namespace) -> str:
+    """What was trained, and that it is reduced where it is smaller than the paper's models and data."""
+    paper = options.length >= 40 and options.layers >= 5 and options.train_size >= 5000
+    return (
+        f"{'' if paper else 'Reduced size: '}{options.layers} blocks, {options.train_size} training rows, at most {options.epochs} "
+        f"epochs, {len(options.seeds)} seed{'s' if len(options.seeds) > 1 else ''}"
+        + ("." if paper else " (the paper: length 40, 5 blocks, 5000 rows).")
+    )
+
+
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Trains what is missing and measures every length: rows of {mask, seed, length, accuracy}, and what they stand beside."""
-    rows, baselines = [], {}
+    rows, baselines, console = [], {}, Console()
     for seed in options.seeds:
         data = None
         for mask in options.masks:
             spec = specification(options, mask, seed)
             folder = options.output / "runs" / mask_slug(spec.mask) / f"seed-{seed}"
-            print(f"{spec.mask}, seed {seed}: training at length {options.length}", flush=True)
-            result = run_unit(spec, folder)
+            with EpochBar(f"{spec.mask}, seed {seed}, length {options.length}", options.epochs, console) as bar:
+                result = run_unit(spec, folder, on_epoch=bar.update)
             kind = task_info(options.task).kind
             cls = (
                 SemFocusForTokenClassification if kind == "token_classification" else SemFocusForSequenceClassification
@@ -88,16 +103,20 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "task": options.task,
         "trained_at": options.length,
         "quick": options.quick,
+        "command": options.command,
+        "size": size_in_words(options),
         "rows": rows,
-        "majority": {length: mean(values) for length, values in baselines.items()},
+        "majority": {str(length): mean(values) for length, values in baselines.items()},  # as JSON has it
     }
 
 
 def table(found: dict[str, Any]) -> str:
     """Markdown: a row a mask, a column a length; the mean over seeds, and lowest to highest where there are several."""
-    lengths = list(found["majority"])
+    lengths = list(map(int, found["majority"]))
     lines = [
-        f"{found['task']}, trained at length {found['trained_at']}: accuracy at other lengths"
+        f"`{found['command']}`",
+        "",
+        f"{found['size']} {found['task']}, trained at length {found['trained_at']}: accuracy at other lengths"
         + (" (quick run: reduced in every respect)" if found["quick"] else ""),
         "",
         "| mask | " + " | ".join(map(str, lengths)) + " | runs that learnt |",
@@ -118,7 +137,7 @@ def table(found: dict[str, Any]) -> str:
 
 def picture(found: dict[str, Any]) -> Figure:
     """Accuracy against length: a line a mask (mean over seeds, band lowest to highest), the majority class dotted."""
-    masks, lengths = list(dict.fromkeys(row["mask"] for row in found["rows"])), list(found["majority"])
+    masks, lengths = list(dict.fromkeys(row["mask"] for row in found["rows"])), list(map(int, found["majority"]))
     styles = mask_styles(masks, masks[0])
     figure = Figure(figsize=(6.4, 3.8), layout="constrained", facecolor=LIGHT.paper)
     axes = figure.subplots()
@@ -133,7 +152,7 @@ def picture(found: dict[str, Any]) -> Figure:
         axes.fill_between(lengths, list(map(min, values)), list(map(max, values)), color=style.colour, alpha=0.12)
     axes.plot(lengths, list(found["majority"].values()), color=LIGHT.faint, linestyle=":", linewidth=1.2)
     axes.annotate(
-        "majority class", (lengths[-1], found["majority"][lengths[-1]]), xytext=(0, -10), ha="right",
+        "dotted: majority class", (lengths[-1], found["majority"][str(lengths[-1])]), xytext=(0, -24), ha="right",
         textcoords="offset points", fontsize=8, color=LIGHT.faint,
     )  # fmt: skip
     axes.axvline(found["trained_at"], color=LIGHT.faint, linewidth=0.8)
@@ -141,8 +160,8 @@ def picture(found: dict[str, Any]) -> Figure:
     axes.set_ylim(0, 1.03)
     axes.set_xlabel("length of the test inputs (the line: of the training inputs)", color=LIGHT.ink, fontsize=9)
     axes.set_ylabel("accuracy", color=LIGHT.ink, fontsize=9)
-    quick = " (quick run: reduced)" if found["quick"] else ""
-    axes.set_title(f"{found['task']}, trained at length {found['trained_at']}{quick}", **title_style(LIGHT))
+    reduced = " (reduced size)" if found["size"].startswith("Reduced") else ""
+    axes.set_title(f"{found['task']}, trained at length {found['trained_at']}{reduced}", **title_style(LIGHT))
     handles = [mask_key(styles[mask], mask) for mask in masks]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)), **legend_style(LIGHT))
     return figure
@@ -164,6 +183,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--train-size", type=int, default=5000)
     parser.add_argument("--test-size", type=int, default=2000)
     options = parser.parse_args(arguments)
+    options.command = shlex.join(["python", "recipes/length_generalisation.py", *arguments])
     if options.quick:
         vars(options).update(QUICK)
     return options
@@ -171,6 +191,10 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> None:
     options = parsed(arguments)
+    # The recipe's own bars show the work.
+    disable_progress_bars()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         found = measured(options)
     except ValueError as error:

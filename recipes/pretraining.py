@@ -4,20 +4,24 @@ python recipes/pretraining.py missing_duplicate_string --output runs/pretraining
 python recipes/pretraining.py missing_duplicate_string --output runs/pre-quick --quick  # a minute: shows the machinery
 
 Each mask is pretrained with it, then fine-tuned with it, and beside that trained from scratch: same rows, same batch order,
-same hyperparameters. The text has to hold something to learn: that of even_pairs or parity_check is uniform at random.
+same hyperparameters. Started again, the recipe goes on: what was pretrained and what was trained on the task is kept. The
+text has to hold something to learn: that of even_pairs or parity_check is uniform at random.
 Writes pretraining.json, pretraining.md, pretraining.png, and the pretrained models under models/.
 """
 
 import argparse
-import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import disable_progress_bars
 from matplotlib.figure import Figure
+from rich.console import Console
 from transformers import DataCollatorForLanguageModeling, PreTrainedModel, set_seed
+from transformers.utils import logging
 
 from hf_semfocus import (
     SemFocusConfig,
@@ -28,7 +32,9 @@ from hf_semfocus import (
 from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, mask_styles
+from hf_semfocus.terminal import EpochBar
 from hf_semfocus.training.accuracy import measure_accuracy
+from hf_semfocus.training.files import read_json, write_json
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.spec import mask_slug, spread_seed
 
@@ -38,6 +44,7 @@ QUICK: dict[str, Any] = {
     "masks": ["full", "topk:5"],
 }  # fmt: skip
 Batch = dict[str, torch.Tensor]
+Told = Callable[[dict[str, Any]], None]
 
 
 def shuffled(rows: TensorRows, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -78,7 +85,9 @@ def masked_accuracy(model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[f
     return right / total, loss / total
 
 
-def pretrained(options: argparse.Namespace, config: SemFocusConfig, rows: dict[str, TensorRows], seed: int) -> Any:
+def pretrained(
+    options: argparse.Namespace, config: SemFocusConfig, rows: dict[str, TensorRows], seed: int, told: Told
+) -> Any:
     """The masked language model, its history, and the share of the most frequent masked token."""
     tokenizer = build_tokenizer(options.task)
 
@@ -105,11 +114,12 @@ def pretrained(options: argparse.Namespace, config: SemFocusConfig, rows: dict[s
     for epoch in epochs_of(model, batches, options.pretraining_epochs, options.learning_rate):
         accuracy, loss = masked_accuracy(model, held_out)
         history.append({"epoch": epoch, "accuracy": accuracy, "loss": loss})
+        told({"epoch": epoch, "heldout_accuracy": accuracy})
     return model, history, tokens.bincount().max().item() / len(tokens)
 
 
 def fine_tuned(
-    options: argparse.Namespace, model: PreTrainedModel, rows: dict[str, TensorRows], seed: int
+    options: argparse.Namespace, model: PreTrainedModel, rows: dict[str, TensorRows], seed: int, told: Told
 ) -> list[dict[str, float]]:
     """Training and held-out accuracy after each epoch, the start among them."""
 
@@ -121,7 +131,9 @@ def fine_tuned(
             name: measure_accuracy(model, rows[split], 250)
             for name, split in (("train", "train"), ("held_out", "test"))
         }
-        return {"epoch": epoch, "train": of["train"].accuracy, "held_out": of["held_out"].accuracy}
+        found = {"epoch": epoch, "train": of["train"].accuracy, "held_out": of["held_out"].accuracy}
+        told({"epoch": epoch, "train_accuracy": found["train"], "heldout_accuracy": found["held_out"]})
+        return found
 
     set_seed(spread_seed(seed))
     return [entry(0), *(entry(epoch) for epoch in epochs_of(model, batches, options.epochs, options.learning_rate))]
@@ -131,8 +143,40 @@ def to_device(model: PreTrainedModel) -> PreTrainedModel:
     return model.to(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else model
 
 
+def check_settings(options: argparse.Namespace) -> None:
+    """Masks and seeds may be added to what is there; everything else has to be the same."""
+    free = {"output", "masks", "seeds", "command"}
+    asked = {name: value for name, value in vars(options).items() if name not in free}
+    path = options.output / "settings.json"
+    if path.is_file():
+        there = read_json(path)
+        for name, value in asked.items():
+            if there.get(name) != value:
+                raise ValueError(
+                    f"{options.output} holds results with {name} {there.get(name)!r}, asked: {value!r}; choose another"
+                )
+    write_json(path, asked)
+
+
+def size_in_words(options: argparse.Namespace) -> str:
+    """What was trained, and that it is reduced where it is smaller than the paper's models and data."""
+    paper = options.length >= 40 and options.layers >= 5 and options.train_size >= 5000
+    return (
+        f"{'' if paper else 'Reduced size: '}{options.layers} blocks, {options.train_size} training rows, "
+        f"{options.pretraining_epochs} epochs of pretraining, {options.epochs} on the task, {len(options.seeds)} "
+        f"seed{'s' if len(options.seeds) > 1 else ''}"
+        + ("." if paper else " (the paper: length 40, 5 blocks, 5000 rows).")
+    )
+
+
 def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """All masks and seeds."""
+    """All masks and seeds; what an earlier start left is taken over.
+
+    Raises:
+        ValueError: `output` holds results of other settings.
+    """
+    check_settings(options)
+    console = Console()
     info = task_info(options.task)
     token_task = info.kind == "token_classification"
     cls = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
@@ -156,23 +200,29 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                 num_hidden_layers=options.layers, max_position_embeddings=max(r.input_ids.shape[1] for r in rows.values()),
                 **labels,
             )  # fmt: skip
-            print(f"{config.mask}, seed {seed}: pretraining", flush=True)
-            model, history, most = pretrained(options, config, rows, seed)
-            majority_token.append(most)
             folder = options.output / "models" / mask_slug(config.mask) / f"seed-{seed}"
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
+            done = folder / "pretraining.json"
+            if not done.is_file():
+                with EpochBar(f"{config.mask}, seed {seed}: pretraining", options.pretraining_epochs, console) as bar:
+                    model, history, most = pretrained(options, config, rows, seed, bar.update)
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+                write_json(done, {"history": history, "majority_token": most})  # last: only now is it whole
+            first = read_json(done)
+            majority_token.append(first["majority_token"])
             starts = {"pretrained": lambda folder=folder, labels=labels: cls.from_pretrained(folder, **labels)}
             starts["scratch"] = lambda config=config: cls(config)
             for start, make in starts.items():
-                print(f"{config.mask}, seed {seed}: training on the task, {start}", flush=True)
-                set_seed(spread_seed(seed))
-                tuned = fine_tuned(options, to_device(make()), rows, seed)
-                runs.append(
-                    {"mask": config.mask, "seed": seed, "start": start, "history": tuned, "pretraining": history}
-                )
+                kept = options.output / "runs" / mask_slug(config.mask) / f"seed-{seed}" / f"{start}.json"
+                if not kept.is_file():
+                    set_seed(spread_seed(seed))
+                    with EpochBar(f"{config.mask}, seed {seed}: task, {start}", options.epochs, console) as bar:
+                        write_json(kept, fine_tuned(options, to_device(make()), rows, seed, bar.update))
+                run = {"mask": config.mask, "seed": seed, "start": start, "history": read_json(kept)}
+                runs.append({**run, "pretraining": first["history"]})
     return {
         "task": options.task, "length": options.length, "quick": options.quick, "runs": runs, "tau": TAU,
+        "command": options.command, "size": size_in_words(options),
         "majority": sum(majority) / len(majority), "majority_token": sum(majority_token) / len(majority_token),
     }  # fmt: skip
 
@@ -187,9 +237,11 @@ def table(found: dict[str, Any]) -> str:
     """Markdown: a row a mask and start; seeds side by side, censored ones as ``>budget``."""
     quick = " (quick run: reduced in every respect)" if found["quick"] else ""
     lines = [
-        f"{found['task']}, length {found['length']}{quick}. Epochs to {TAU:.0%} accuracy on training and held-out rows, seeds "
-        f"side by side; masked tokens predicted after pretraining (most frequent token: {found['majority_token']:.3f}); "
-        f"held-out accuracy at the end (majority class: {found['majority']:.3f}).",
+        f"`{found['command']}`",
+        "",
+        f"{found['size']} {found['task']}, length {found['length']}{quick}. Epochs to {TAU:.0%} accuracy on training and "
+        "held-out rows, seeds side by side; masked tokens predicted after pretraining (most frequent token: "
+        f"{found['majority_token']:.3f}); held-out accuracy at the end (majority class: {found['majority']:.3f}).",
         "",
         "| mask | start | masked tokens | epochs, training | epochs, held-out | held-out accuracy |",
         "|---|---|---|---|---|---|",
@@ -229,7 +281,11 @@ def picture(found: dict[str, Any]) -> Figure:
     left.axhline(found["majority_token"], color=LIGHT.faint, linestyle=":")
     right.axhline(found["majority"], color=LIGHT.faint, linestyle=":")
     left.set_title("masked tokens predicted (dotted: the most frequent one)", **title_style(LIGHT))
-    right.set_title("held-out accuracy on the task (dashed: from scratch)", **title_style(LIGHT))
+    right.set_title("held-out accuracy (dashed: from scratch; dotted: majority class)", **title_style(LIGHT))
+    reduced = " (reduced size)" if found["size"].startswith("Reduced") else ""
+    figure.suptitle(
+        f"{found['task']}, length {found['length']}{reduced}", x=0.01, ha="left", fontsize=10, color=LIGHT.ink
+    )
     left.set_xlabel("epoch of pretraining", color=LIGHT.ink, fontsize=9)
     right.set_xlabel("epoch on the task", color=LIGHT.ink, fontsize=9)
     handles = [mask_key(styles[mask], mask) for mask in masks]
@@ -255,6 +311,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--train-size", type=int, default=5000)
     parser.add_argument("--test-size", type=int, default=1000)
     options = parser.parse_args(arguments)
+    options.command = shlex.join(["python", "recipes/pretraining.py", *arguments])
     if options.quick:
         vars(options).update(QUICK)
     return options
@@ -262,11 +319,15 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> None:
     options = parsed(arguments)
+    # The recipe's own bars show the work.
+    disable_progress_bars()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         found = measured(options)
     except ValueError as error:
         sys.exit(f"pretraining: {' '.join(str(error).split())}")
-    (options.output / "pretraining.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(options.output / "pretraining.json", found)
     (options.output / "pretraining.md").write_text(table(found), encoding="utf-8")
     picture(found).savefig(options.output / "pretraining.png", dpi=150)
     print(table(found))

@@ -124,14 +124,103 @@ def test_pretraining(tmp_path, capsys):
     assert (tmp_path / "pretraining.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_pretraining_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+    """Stopped after the first mask's pretraining, and started again: the same results as without the stop."""
+    module = recipe("pretraining")
+    monkeypatch.setitem(module.QUICK, "masks", ["topk:5"])
+    arguments = ["missing_duplicate_string", "--quick", "--output"]
+    module.main([*arguments, str(tmp_path / "whole")])
+    plain = module.fine_tuned
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "fine_tuned", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        module.main([*arguments, str(tmp_path / "stopped")])
+    monkeypatch.setattr(module, "fine_tuned", plain)
+    monkeypatch.setattr(module, "pretrained", stopped)  # it is not done again
+    module.main([*arguments, str(tmp_path / "stopped")])
+    whole, again = (
+        json.loads((tmp_path / name / "pretraining.json").read_text()) | {"command": None}
+        for name in ("whole", "stopped")
+    )
+    assert whole == again
+    # Nothing is left to do, and other settings are refused.
+    monkeypatch.setattr(module, "fine_tuned", stopped)
+    module.main([*arguments, str(tmp_path / "stopped")])
+    monkeypatch.setitem(module.QUICK, "epochs", 3)
+    with pytest.raises(SystemExit, match=r"pretraining: .*epochs 2, asked: 3"):
+        module.main([*arguments, str(tmp_path / "stopped")])
+
+
+@pytest.mark.parametrize("name", ["length_generalisation", "pretraining"])
+def test_recipes_have_help_with_an_example(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        recipe(name).main(["--help"])
+    assert not ended.value.code
+    printed = capsys.readouterr().out
+    assert f"python recipes/{name}.py " in printed
+    assert "--quick" in printed
+
+
+@pytest.mark.parametrize("name", ["length_generalisation", "pretraining"])
+def test_stored_results_say_their_command_and_size_and_are_those_of_the_table(name):
+    folder = RECIPES / "results" / name
+    stem = {"length_generalisation": "lengths", "pretraining": "pretraining"}[name]
+    found, module = json.loads((folder / f"{stem}.json").read_text()), recipe(name)
+    table = (folder / f"{stem}.md").read_text()
+    assert table == module.table(found)
+    assert table.startswith(f"`python recipes/{name}.py ")
+    assert "Reduced size" in table
+    assert (folder / f"{stem}.png").is_file()
+
+
+def test_the_cost_of_recording_is_clocked(capsys):
+    """With a size so small that the share means nothing: what is printed are the clocked times."""
+    from hf_semfocus.training.analysis_callback import EpochProbe
+
+    path = RECIPES / "benchmarks" / "analysis_overhead.py"
+    spec = importlib.util.spec_from_file_location("analysis_overhead", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    before, kept = EpochProbe.measured, []
+    plain = module.epochs_of
+    module.epochs_of = lambda spec: kept.append(plain(spec)) or kept[-1]
+    threads = torch.get_num_threads()
+    try:
+        module.main(["--size", "14x1x60", "--masks", "topk:2", "--rounds", "1", "--epochs", "2"])
+    finally:
+        torch.set_num_threads(threads)
+    assert EpochProbe.measured is before
+    without, recorded = kept
+    assert [len(without), len(recorded)] == [2, 2]
+    assert [epoch["recording"] for epoch in without] == [0, 0]
+    for epoch in recorded:
+        assert 0 < epoch["recording"] < epoch["whole"]
+        assert 0 < epoch["steps"] < epoch["whole"] - epoch["recording"] + 1e-3
+    printed = capsys.readouterr().out
+    assert "length 14, 1 blocks, 60 rows, topk:2: recording " in printed
+    assert "goal under 10%" in printed
+
+
+def test_the_stored_cost_of_recording_is_what_the_readme_says():
+    first, _, *lines = (RECIPES / "results" / "analysis_overhead.txt").read_text().splitlines()
+    assert first == "$ python recipes/benchmarks/analysis_overhead.py"
+    shares = [float(re.search(r"an epoch, ([\d.]+) % of", line)[1]) for line in lines]
+    assert len(shares) == 6
+    assert max(shares) < 10
+    assert "less than a tenth of its time" in " ".join((RECIPES.parent / "README.md").read_text().split())
+
+
 def test_fine_tuning_starts_from_what_was_pretrained(tmp_path, monkeypatch):
     module = recipe("pretraining")
     starts = []
     plain = module.fine_tuned
 
-    def watched(options, model, rows, seed):
+    def watched(options, model, rows, seed, told):
         starts.append({name: tensor.clone() for name, tensor in model.model.state_dict().items()})
-        return plain(options, model, rows, seed)
+        return plain(options, model, rows, seed, told)
 
     monkeypatch.setattr(module, "fine_tuned", watched)
     monkeypatch.setitem(module.QUICK, "masks", ["cluster:2"])
