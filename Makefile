@@ -8,7 +8,7 @@ QUICKSTART := runs/quickstart
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-fast quality style benchmark readme docs clean
+.PHONY: help install quickstart test test-fast test-long quality style benchmark readme docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,7 +34,10 @@ test: install  ## the whole test suite
 	$(BIN)/pytest -n 2 $(PYTEST_FLAGS)
 
 test-fast: install  ## the test suite without the tests marked slow
-	$(BIN)/pytest -n 2 -m 'not slow' $(PYTEST_FLAGS)
+	$(BIN)/pytest -n 2 -m 'not slow and not long' $(PYTEST_FLAGS)
+
+test-long: install  ## tests of every pair of class and mask that compile or export, a few minutes
+	$(BIN)/pytest -n 2 -m long $(PYTEST_FLAGS)
 
 quality: install  ## lint, format check and types, changing nothing
 	$(BIN)/ruff check .

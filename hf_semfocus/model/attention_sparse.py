@@ -143,6 +143,8 @@ def sparse_attention(
         valid = check_valid(valid, (batch, heads, queries, keys))
     given = query_positions is not None or key_positions is not None
     known = not given or _are_default(query_positions, key_positions, valid, queries, keys)
+    if query.is_meta:
+        path = "masked"  # there are no numbers to look at, and the other paths look: where the text begins, which keys tie
     if path is None:
         path = choose_path(mask, batch, heads, queries, keys, known)
     elif path not in PATHS:
@@ -248,7 +250,9 @@ def _are_default(
     keys: int,
 ) -> bool:
     """Whether given positions are those that would be taken without them."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or any(
+        given is not None and given.is_meta for given in (query_positions, key_positions)
+    ):
         return False
     for given, count, start in ((query_positions, queries, max(keys - queries, 0)), (key_positions, keys, 0)):
         if given is None:

@@ -10,7 +10,7 @@ from ..data import list_tasks, task_info
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
 from .experiment import Experiment
-from .files import read_json, write_json
+from .files import json_text, read_json, write_json
 from .presets import preset
 from .run_files import Run, read_experiment, read_run
 from .spec import RunSpec, mask_slug, spread_seed
@@ -38,8 +38,10 @@ def write_facts(folder: Path | str) -> Path:
         ValueError: there is no run, it failed or has not finished, its checkpoint is not complete, or a file is damaged.
     """
     folder = Path(folder)
-    facts = run_facts(folder)
-    write_json(folder / "model" / FACTS, facts)
+    facts, path = run_facts(folder), folder / "model" / FACTS
+    # A run that can only be read still has its card, once its facts are there.
+    if not path.is_file() or path.read_bytes() != json_text(facts).encode():
+        write_json(path, facts)
     return folder / "model"
 
 

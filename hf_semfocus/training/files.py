@@ -29,9 +29,14 @@ def write_atomically(path: Path | str, text: str) -> None:
         raise
 
 
+def json_text(value: Any) -> str:
+    """Strict JSON (no NaN, no Infinity) with two spaces of indent, as `write_json` writes it."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_json(path: Path | str, value: Any) -> None:
-    """Writes strict JSON (no NaN, no Infinity) with two spaces of indent, atomically."""
-    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Writes `json_text`, atomically."""
+    write_atomically(path, json_text(value))
 
 
 def read_json(path: Path | str) -> Any:

@@ -8,19 +8,23 @@ from torch.export import Dim
 
 from hf_semfocus import SemFocusForMaskedLM, SemFocusForSequenceClassification
 
-from .contract import CLASSES, MASKS, batch, every_mask, gradients, labelled, make
+from .contract import CLASSES, MASKS, batch, every_mask, gradients, labelled, loss_of, make
 
 #: Every mask with a head, and every class.
 CASES = [(SemFocusForSequenceClassification, spec) for spec in MASKS] + [
     (cls, "topk:3+sink:1") for cls in CLASSES if cls is not SemFocusForSequenceClassification
 ]
-some_cases = pytest.mark.parametrize(("cls", "spec"), CASES)
+PAIRS = [(cls, spec) for cls in CLASSES for spec in MASKS]
+#: Some in `make test`, all in `make test-long`.
+all_pairs = pytest.mark.parametrize(
+    ("cls", "spec"), [pytest.param(*pair, marks=[] if pair in CASES else pytest.mark.long) for pair in PAIRS]
+)
 DYNAMIC = {name: {0: Dim.AUTO, 1: Dim.AUTO} for name in ("input_ids", "attention_mask")}
 #: Lengths of other batches: longer and shorter, not a multiple of the block, below k, and 1.
 OTHERS = [(14, 7), (3, 2, 2, 1), (2,), (1, 1), (31, 5, 30)]
 
 
-@some_cases
+@all_pairs
 def test_exports_with_the_shapes_of_the_example(cls, spec):
     model, inputs = make(cls, spec), batch()
     program = torch.export.export(model, (), kwargs=inputs)
@@ -45,16 +49,23 @@ def test_onnx_with_free_batch_and_length_answers_as_the_model(spec, tmp_path, ca
         assert torch.allclose(torch.from_numpy(answer), expected, atol=1e-5)
 
 
-def test_a_loss_compiles_to_one_graph_at_two_lengths():
-    cls = SemFocusForMaskedLM
+#: One pair in `make test`, all in `make test-long`: compiling takes seconds a pair.
+@pytest.mark.parametrize(
+    ("cls", "spec"),
+    [
+        pytest.param(*pair, marks=[] if pair == (SemFocusForMaskedLM, "topk:3+sink:1") else pytest.mark.long)
+        for pair in PAIRS
+    ],
+)
+def test_a_loss_compiles_to_one_graph_at_two_lengths(cls, spec):
     torch._dynamo.reset()
-    model = make(cls, "topk:3+sink:1", num_hidden_layers=1).train()
+    model = make(cls, spec, num_hidden_layers=1).train()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     for lengths in ((9, 6, 1), (12, 4)):
         inputs = labelled(cls, batch(lengths))
         loss, grads = gradients(model, inputs)
         model.zero_grad()
-        same = compiled(**inputs).loss
+        same = loss_of(compiled, inputs)
         same.backward()
         assert torch.allclose(same, loss, atol=1e-6)
         for name, parameter in model.named_parameters():

@@ -407,3 +407,15 @@ def test_autocast_does_not_round_the_selection():
             assert torch.equal(sparse_attention(*tensors, spec), sparse_attention(*tensors, spec))
             reference = reference_attention(*tensors, spec)
             assert torch.allclose(sparse_attention(*tensors, spec), reference, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["full", "banded:5", "topk:5", "topk:5+sink:1", "banded:5+global:1", "random:5"])
+def test_shapes_without_numbers_at_lengths_of_every_path(spec):
+    with torch.device("meta"):
+        q, k, v = (torch.ones(2, 1, 300, 8, requires_grad=True) for _ in range(3))
+        valid = torch.ones(2, 1, 1, 300, dtype=torch.bool)
+        for positions in (None, torch.arange(300)):
+            output = sparse_attention(q, k, v, spec, valid, query_positions=positions, key_positions=positions)
+            assert output.is_meta
+            assert output.shape == v.shape
+        output.sum().backward()

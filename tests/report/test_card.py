@@ -233,6 +233,19 @@ def test_a_checkpoint_keeps_its_card_where_it_goes(comparison, tmp_path, capsys)
         assert str(comparison) not in path.read_text()
 
 
+def test_a_run_that_can_only_be_read_has_its_card(comparison, tmp_path, monkeypatch):
+    folder = comparison / "runs" / "even_pairs" / "topk-5" / "seed-1"
+    assert run("card", folder, "--output", tmp_path / "one") == 0
+
+    def refuse(path, value):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("hf_semfocus.training.facts.write_json", refuse)  # root may write where others may not
+    assert run("card", folder, "--output", tmp_path / "two") == 0
+    (first,), (second,) = ((tmp_path / name).glob("*.md") for name in ("one", "two"))
+    assert second.read_text() == first.read_text()
+
+
 def test_the_command_carries_every_setting(tmp_path, monkeypatch):
     """Through the parser, to the specification that it came from."""
     spec = RunSpec.from_dict(

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import shutil
 
 import pytest
@@ -194,6 +195,11 @@ SEED = "runs/even_pairs/topk-5/seed-0"
         (f"{SEED}/history.jsonl", lambda text: text.replace('"epoch": 4,', '"epoch": 5,'), "line 4 is epoch 5"),
         (f"{SEED}/history.jsonl", lambda text: text.replace("0.991", "1.991"), "train_accuracy 1.991"),
         (f"{SEED}/history.jsonl", lambda text: text.replace("0.991", "NaN"), "train_accuracy nan"),
+        (
+            f"{SEED}/history.jsonl",
+            lambda text: re.sub(r'"heldout_accuracy": [0-9.]+', '"heldout_accuracy": null', text, count=1),
+            "heldout_accuracy None",
+        ),
         (f"{SEED}/history.jsonl", lambda text: text.replace('"seconds"', '"sec"'), "has no 'seconds'"),
         (f"{SEED}/history.jsonl", lambda text: text.split("\n", 1)[0] + "\n", "epochs_trained is 10"),
         (f"{SEED}/result.json", lambda text: "", "not JSON"),
