@@ -21,6 +21,7 @@ def with_recipe(task: str, own: Settings, defaults: Settings, read: Callable[[st
     """The settings of a task in an experiment with `defaults`, without `recipe`: what it named stands in its place.
 
     From the weakest to the strongest:
+
     1. the recipe's sizes, budget and what it records: all that is no hyperparameter, wherever it stands in the recipe;
     2. the experiment's `defaults`: so one recipe, found at a reduced size, serves every size;
     3. the recipe's hyperparameters (`HYPERPARAMETERS` of `training`, fields of `model` other than `MODEL_SIZES`), which
