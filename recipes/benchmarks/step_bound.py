@@ -13,7 +13,6 @@ products backward, nothing else. A step's time is the epoch's training time over
 import argparse
 import dataclasses
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -155,7 +154,6 @@ def main() -> None:
             f"evaluation, checkpoint and history {rest:.2f} s an epoch",
             flush=True,
         )
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 
 if __name__ == "__main__":
