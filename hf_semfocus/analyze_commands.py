@@ -25,6 +25,7 @@ from .analyze_sources import (
     source_of,
     task_rows,
     text_rows,
+    with_weights,
 )
 from .data import load_task, task_info
 from .data.options import check_options
@@ -55,6 +56,8 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         what, rows_of = _text(options)
     else:
         what, rows_of = _task(options, sources)
+    if options.output is not None and Path(options.output).exists() and not Path(options.output).is_dir():
+        raise ValueError(f"--output is {options.output}, which is a file; allowed: a folder, there or not")
     models = [(name, source, loaded(source)) for name, source in zip(names_of(sources), sources, strict=True)]
     named = [(name, source, model, rows_of(source, model)) for name, source, model in models]
     for _, source, model, rows in named:
@@ -202,7 +205,7 @@ def _path(name: str, source: Source, model: PreTrainedModel, rows: Any, options:
     def models() -> Iterator[PreTrainedModel]:
         yield initial_model(source, model)
         for _, folder in between:
-            yield type(model).from_pretrained(folder)
+            yield with_weights(type(model), folder)
         yield model
 
     steps = [

@@ -73,6 +73,11 @@ def source_of(folder: Path) -> Source:
     config = read_json(checkpoint / "config.json")
     if not isinstance(config, dict):
         raise ValueError(f"{checkpoint / 'config.json'} is damaged: it holds no configuration")
+    if config.get("is_encoder_decoder"):
+        raise ValueError(
+            f"{folder} is an encoder-decoder ({config.get('model_type')}), which needs two texts; allowed: models with "
+            "one (hf_semfocus.analysis.capture_scores takes a batch with decoder_input_ids)"
+        )
     if config.get("model_type") != "semfocus":
         return Source(checkpoint, None, None, _own_mask_of_another(config), is_ours=False)
     own_masks = config.get("layer_masks") or [config.get("mask", "topk:5")]
@@ -112,8 +117,17 @@ def loaded(source: Source) -> PreTrainedModel:
     if cls is None:
         raise ValueError(f"{source.folder} holds a {name}; allowed: a class of hf_semfocus or transformers")
     if source.is_ours:
-        return cls.from_pretrained(source.folder)
-    return apply_attention(cls.from_pretrained(source.folder, attn_implementation="eager"), source.own_mask)
+        return with_weights(cls, source.folder)
+    return apply_attention(with_weights(cls, source.folder, attn_implementation="eager"), source.own_mask)
+
+
+def with_weights(cls: Any, folder: Path, **options: Any) -> PreTrainedModel:
+    """`cls.from_pretrained(folder)`; `ValueError` in one line for whatever missing or damaged weights lead to."""
+    try:
+        return cls.from_pretrained(folder, **options)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{folder} holds a model that cannot be loaded ({reason})") from None
 
 
 def text_rows(source: Source, model: PreTrainedModel, file: Path, most: int, longest: int) -> list[dict[str, Any]]:
@@ -146,13 +160,11 @@ def text_rows(source: Source, model: PreTrainedModel, file: Path, most: int, lon
 
 
 def task_rows(source: Source, model: PreTrainedModel, rows: Any) -> Any:
-    """A task's rows; for a model that is not ours without the labels where it has no head for them.
+    """A task's rows, without the labels (and so without a loss) where the model has no head for them.
 
     Raises:
         ValueError: the model has no embedding for one of the task's tokens.
     """
-    if source.is_ours:
-        return rows
     most, size = max(map(max, rows["input_ids"])), model.get_input_embeddings().num_embeddings
     if most >= size:
         raise ValueError(

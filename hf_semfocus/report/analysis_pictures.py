@@ -55,6 +55,7 @@ def dispersion(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure:
         Patch(facecolor=colour, alpha=0.75, label=f"keys that {found['mask']} keeps (δ_h)"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2, **legend_style(theme))
+    _note(figure, "boxes: middle half of the queries, with the median; lines: 5–95 %; dots: maximum", theme)
     return figure
 
 
@@ -83,10 +84,13 @@ def improvement(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None
         colour, pale = styles[point["name"]].colour, point["moment"] == "initial"
         for entry in layers:
             place = entry["layer"] + (number - (len(points) - 1) / 2) * width
-            height = 100 * (entry["improvement_share"] or 0.0)
+            share = entry["improvement_share"]
+            height = 100 * (share or 0.0)
             highest = max(highest, height)
-            axes.bar(place, height, width * 0.92, color=colour, alpha=0.4 if pale else 0.9, linewidth=0)
-            axes.annotate(f"{height:.1f}", (place, height), xytext=(0, 2), textcoords="offset points", ha="center",
+            if share is not None:
+                axes.bar(place, height, width * 0.92, color=colour, alpha=0.4 if pale else 0.9, linewidth=0)
+            words = "n/a" if share is None else f"{height:.1f}"
+            axes.annotate(words, (place, height), xytext=(0, 2), textcoords="offset points", ha="center",
                           fontsize=7, color=theme.ink)  # fmt: skip
     axes.set_ylim(0, min(100.0, max(1.0, 1.2 * highest)))
     axes.set_ylabel("queries with ξ_h < ξ_s, %", color=theme.ink)
@@ -121,7 +125,9 @@ def noise(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
         means = [sum(row) / len(row) for row in shares]
         looks = _looks(point, styles, theme)
         left.plot(eps, means, **looks)
-        bins = [entry for entry in point["mask_stability"]["by_separation"] if entry["median"] > 0]
+        bins = [
+            entry for entry in point["mask_stability"]["by_separation"] if 0 < float(entry["median"]) < float("inf")
+        ]
         right.plot([entry["median"] for entry in bins], [entry["kept_share"][chosen] for entry in bins], **looks)
     any_gap = any(len(line.get_xdata()) for line in right.lines)
     for axes, name in (
@@ -158,6 +164,7 @@ def noise(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
         handlelength=3.4,
         **legend_style(theme),
     )
+    _note(figure, "thick lines: means over the layers; thin lines: single layers", theme)
     return figure
 
 
@@ -195,6 +202,7 @@ def lipschitz(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     panels[0].set_ylabel("log scale", color=theme.ink)
     handles = [Patch(facecolor=styles[mask].colour, label=f"attention: {mask}") for mask in masks]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), **legend_style(theme))
+    _note(figure, "bars: medians; dots: batches, in the ratios each with every direction", theme)
     return figure
 
 
@@ -263,6 +271,11 @@ def _styles(found: Mapping[str, Any], theme: Theme) -> dict[str, Style]:
 
 def _keys(points: Sequence[Mapping[str, Any]], styles: Mapping[str, Style], theme: Theme) -> list[Line2D]:
     return [Line2D([], [], **_looks(point, styles, theme), label=point_name(point)) for point in points]
+
+
+def _note(figure: Figure, words: str, theme: Theme) -> None:
+    """What the marks are, below the axes: a picture is also looked at without its docstring."""
+    figure.supxlabel(words, fontsize=8, color=theme.faint)
 
 
 def _layer_axis(axes: Axes, layers: int, theme: Theme) -> None:

@@ -40,6 +40,7 @@ class AnalysisCallback(TrainerCallback):
             raise ValueError(f"every is {every!r}; allowed: a whole number of epochs of at least 1")
         self.trainer, self.every = trainer, every
         self.probe = EpochProbe(batch)
+        self._recorded_at: int | None = None  # the step of the last recording
         trainer.add_callback(self)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -53,11 +54,18 @@ class AnalysisCallback(TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Records every n-th epoch and the last."""
-        epoch = round(state.epoch)
-        if epoch % self.every == 0 or epoch >= args.num_train_epochs:
+        # max_steps counts with --max_steps and with part of an epoch, where num_train_epochs does not.
+        last = control.should_training_stop or state.global_step >= state.max_steps
+        if last or round(state.epoch) % self.every == 0:
+            self._record()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Records where an evaluation ends training early, before the best weights may take the last ones' place."""
+        if control.should_training_stop and self._recorded_at != state.global_step:
             self._record()
 
     def _record(self) -> None:
+        self._recorded_at = self.trainer.state.global_step
         self.trainer.log(self.probe.measured(self.trainer))
 
 

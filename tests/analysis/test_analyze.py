@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
-from hf_semfocus import apply_attention
+from hf_semfocus import SemFocusConfig, apply_attention
 from hf_semfocus.analysis import analyze, capture_scores, dispersion, improvement, lipschitz, separation, with_mask
 from hf_semfocus.analyze_sources import initial_model, source_of
 from hf_semfocus.cli import main
@@ -98,6 +98,18 @@ def test_a_mask_that_keeps_everything_has_no_separation():
     separations = next(line for line in lines if line.startswith("Δ"))
     assert separations.count("n/a") == 4
     assert set(pictures(document)) == {"dispersion", "ratio", "noise", "lipschitz"}
+
+
+def test_a_layer_without_the_condition_is_not_drawn_as_zero():
+    found = analyze(make_model("topk:2"), make_rows(2), eps=[0.1], directions=1)
+    point = {"name": "topk:2", "moment": "trained", "epochs": None, **found}
+    gone = next(entry for entry in point["conditions"] if entry["layer"] == 1 and entry["head"] is None)
+    gone["improvement_share"], gone["n_improvement"] = None, 0
+    (axes,) = pictures({"mask": "topk:2", "points": [point]})["improvement"].axes
+    words = [text.get_text() for text in axes.texts]
+    assert words.count("n/a") == 1
+    assert len(words) == 3
+    assert len(axes.patches) == 2
 
 
 def test_ties_are_infinite_and_not_hidden():
@@ -284,6 +296,28 @@ def test_bad_input_is_one_line_and_exit_code_two(arguments, words, runs, capsys,
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_that_is_a_file_is_one_line(runs, tmp_path, capsys):
+    (tmp_path / "out").write_text("mine")
+    assert run("analyze", runs / "full", "--output", tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "is a file" in line
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("task", ["stack_manipulation", "cycle_navigation"])
+def test_a_task_without_a_fitting_head_is_measured_without_a_loss(task, tmp_path):
+    torch.manual_seed(0)
+    config = SemFocusConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1, max_position_embeddings=64
+    )
+    SemFocusForSequenceClassification(config).save_pretrained(tmp_path / "model")  # two classes
+    command = ["analyze", tmp_path / "model", "--task", task, "--length", 12, "--examples", 8]
+    assert run(*command, "--output", tmp_path / "out") == 0
+    (point,) = json.loads((tmp_path / "out" / "analysis.json").read_text())["points"]
+    assert point["lipschitz"] is None
+    assert entry(point, "separation")["n"] > 0
+
+
 def test_help_and_other_folders(runs, tmp_path, capsys):
     assert run("analyze", "--help") == 0
     assert "example:\n  semfocus analyze" in capsys.readouterr().out
@@ -364,6 +398,9 @@ def test_another_model_is_measured_on_a_task_whose_tokens_it_has(others, tmp_pat
         (["OTHERS/llama", "--text", "OTHERS/lines.txt", "--task", "even_pairs"], ["--task", "--text"]),
         (["OTHERS/llama", "--text", "OTHERS/lines.txt", "--length", "4-8"], ["4-8"]),
         (["OTHERS/odd", "--task", "even_pairs"], ["OddModel"]),
+        (["OTHERS/two", "--task", "even_pairs"], ["encoder-decoder", "t5"]),
+        (["OTHERS/damaged", "--task", "even_pairs"], ["damaged", "cannot be loaded"]),
+        (["OTHERS/ours", "--task", "even_pairs"], ["ours", "cannot be loaded"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -371,6 +408,14 @@ def test_what_does_not_fit_another_model_is_one_line(arguments, words, others, c
     (others / "empty.txt").write_text("\n \n")
     (others / "odd").mkdir(exist_ok=True)
     (others / "odd" / "config.json").write_text('{"model_type": "odd", "architectures": ["OddModel"]}')
+    for name, model in (
+        ("two", {"model_type": "t5", "is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}),
+        ("damaged", {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}),
+        ("ours", {"model_type": "semfocus", "architectures": ["SemFocusForSequenceClassification"]}),
+    ):
+        (others / name).mkdir(exist_ok=True)
+        (others / name / "config.json").write_text(json.dumps(model))
+        (others / name / "model.safetensors").write_bytes(b"cut")
     given = [part.replace("OTHERS", str(others)) for part in arguments]
     assert run("analyze", *given, "--output", tmp_path / "out") == 2
     lines = capsys.readouterr().err.strip().splitlines()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from transformers import Trainer, TrainingArguments
+from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
 
 from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification
 from hf_semfocus.analysis import capture_scores, gradient_norm, probe_quantities
@@ -143,6 +143,24 @@ def test_any_trainer_records_into_its_log_and_tensorboard(every, tmp_path, monke
     assert [event.value for event in board.Scalars(tag)] == pytest.approx(
         [entry["analysis_dispersion_ratio"] for entry in recorded], rel=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    "budget", [{"max_steps": 5}, {"num_train_epochs": 2.5}, {"num_train_epochs": 9}], ids=["steps", "part", "stopped"]
+)
+def test_the_end_of_training_is_recorded_once_wherever_it_falls(budget, tmp_path):
+    arguments = TrainingArguments(
+        str(tmp_path / "out"), per_device_train_batch_size=20, report_to="none", use_cpu=True, disable_tqdm=True,
+        save_strategy="no", eval_strategy="epoch", metric_for_best_model="loss", learning_rate=0.0, **budget,
+    )  # fmt: skip
+    # Nothing is learnt at a rate of 0, so the third evaluation ends the long run.
+    patience = EarlyStoppingCallback(early_stopping_patience=2)
+    callbacks = [patience] if budget == {"num_train_epochs": 9} else []
+    trainer = Trainer(small_model(), arguments, train_dataset=rows(), eval_dataset=rows(20), callbacks=callbacks)
+    AnalysisCallback(trainer, batch(), every=4)
+    trainer.train()
+    steps = [entry["step"] for entry in trainer.state.log_history if "analysis_dispersion_ratio" in entry]
+    assert steps == [0, trainer.state.global_step]
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, True])
