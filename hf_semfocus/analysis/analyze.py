@@ -67,7 +67,7 @@ def analyze(
         (layer, head) have max log ξ < max log ξ_s over their queries, of n for which both are defined;
         ``mask_stability``: eps, kept_share [ε][layer], and by_separation, the kept share of queries with small to large
         Δ; ``lipschitz``: for each mask losses, gradient_norms and ratios (a list for each radius), or None without
-        labels. What is not defined is None; ∞ is "inf" (JSON has no number for it).
+        labels or a trained parameter. What is not defined is None; ∞ is "inf" (JSON has no number for it).
 
     Raises:
         ValueError: without rows, for an unknown mask, or a model without our attention.
@@ -97,7 +97,7 @@ def analyze(
     generator = torch.Generator().manual_seed(seed)
     found["mask_stability"] = _mask_stability(model, inputs, chosen, eps, generator, tell(0.2, 0.5, "noise"))
     found["lipschitz"] = None
-    if "labels" in batches[0]:
+    if "labels" in batches[0] and any(parameter.requires_grad for parameter in model.parameters()):
         # The same directions for each mask, so that only the mask differs.
         kinds = list(dict.fromkeys(["full", found["mask"]]))
         found["lipschitz"] = {}

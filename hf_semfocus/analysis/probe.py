@@ -24,7 +24,8 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
     """Dispersion, separation, stability and the loss's gradient on one batch, over all layers, heads and queries.
 
     One forward pass without gradients, two of `NOISE_ROWS` rows where a mask looks at the scores and, where the batch has
-    labels, one with gradients. The noise comes from a generator of its own, the same each time; no gradient is left behind,
+    labels and the model a trained parameter, one with gradients.
+    The noise comes from a generator of its own, the same each time; no gradient is left behind,
     and modes are as they were afterwards.
 
     Args:
@@ -75,7 +76,7 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
         few = {name: some_rows(value, slice(0, NOISE_ROWS), len(tokens)) for name, value in inputs.items()}
         shares = mask_stability(model, few, NOISE, torch.Generator().manual_seed(0)).kept_share
         found["mask_stability"] = shares.mean().item()
-    if "labels" in batch:
+    if "labels" in batch and any(parameter.requires_grad for parameter in model.parameters()):
         found["loss"], found["gradient_norm"] = loss_and_gradient_norm(model, batch)
     return {name: value for name, value in found.items() if value == value}
 

@@ -22,7 +22,7 @@ def log_stability(
         dispersion: δ, any shape; NaN stays NaN.
         kept: number of kept keys k, an integer or a tensor that broadcasts to `dispersion`.
         separation: Δ, of the same shape, or None for no penalty. 0 gives +∞, a negative value NaN (the bound does not
-            hold), NaN (nothing was left out, so nothing can be swapped) no penalty.
+            hold), NaN (nothing was left out, so nothing can be swapped) and +∞ no penalty.
 
     Returns:
         A tensor of the shape of `dispersion`.
@@ -37,7 +37,9 @@ def log_stability(
         return value
     # log(1 + 1/Δ) without 1/Δ, which overflows for tiny Δ; log of a negative Δ is NaN, as it should be.
     penalty = separation.log1p() - separation.log()
-    return value + torch.where(separation.isnan(), torch.zeros_like(penalty), penalty)
+    # Undefined: nothing was left out. Infinite: nothing can be swapped, and ∞ − ∞ above is not 0 by itself.
+    none = separation.isnan() | separation.isposinf()
+    return value + torch.where(none, torch.zeros_like(penalty), penalty)
 
 
 def improvement(

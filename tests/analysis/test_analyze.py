@@ -11,7 +11,16 @@ from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
 from hf_semfocus import SemFocusConfig, apply_attention
-from hf_semfocus.analysis import analyze, capture_scores, dispersion, improvement, lipschitz, separation, with_mask
+from hf_semfocus.analysis import (
+    analyze,
+    capture_scores,
+    dispersion,
+    improvement,
+    lipschitz,
+    probe_quantities,
+    separation,
+    with_mask,
+)
 from hf_semfocus.analyze_sources import initial_model, source_of
 from hf_semfocus.cli import main
 from hf_semfocus.data import build_tokenizer, load_task
@@ -98,6 +107,15 @@ def test_a_mask_that_keeps_everything_has_no_separation():
     separations = next(line for line in lines if line.startswith("Δ"))
     assert separations.count("n/a") == 4
     assert set(pictures(document)) == {"dispersion", "ratio", "noise", "lipschitz"}
+
+
+def test_a_frozen_model_has_no_gradient_and_is_measured_else():
+    model, rows = make_model("topk:2").requires_grad_(False), make_rows(2)
+    assert analyze(model, rows, eps=[0.1])["lipschitz"] is None
+    batch = {"input_ids": torch.tensor([rows[0]["input_ids"]]), "labels": torch.tensor([0])}
+    found = probe_quantities(model, batch)
+    assert "gradient_norm" not in found
+    assert found["dispersion_ratio"] < 1
 
 
 def test_a_layer_without_the_condition_is_not_drawn_as_zero():

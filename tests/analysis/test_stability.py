@@ -111,3 +111,8 @@ def test_aggregate_ignores_nan_and_matches_numpy():
     }
     assert all(math.isnan(value) for value in aggregate(torch.tensor([math.nan])).values())
     assert aggregate(torch.tensor([math.inf] * 3))["q95"] == math.inf
+
+
+def test_an_infinite_separation_costs_nothing():
+    found = log_stability(torch.tensor(1.0), 3, torch.tensor([math.inf, 1e30, 0.0]))
+    assert found.tolist() == pytest.approx([1 - math.log(3), 1 - math.log(3), math.inf])
