@@ -28,6 +28,7 @@ from hf_semfocus import (
     SemFocusForMaskedLM,
     SemFocusForSequenceClassification,
     SemFocusForTokenClassification,
+    parse_mask,
 )
 from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
@@ -36,7 +37,7 @@ from hf_semfocus.terminal import EpochBar
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.files import read_json, write_json
 from hf_semfocus.training.rows import TensorRows
-from hf_semfocus.training.spec import mask_slug, spread_seed
+from hf_semfocus.training.spec import TrainingOptions, mask_slug, spread_seed
 
 TAU = 0.95
 QUICK: dict[str, Any] = {
@@ -144,7 +145,13 @@ def to_device(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def check_settings(options: argparse.Namespace) -> None:
-    """Masks and seeds may be added to what is there; everything else has to be the same."""
+    """Values that can be trained with; masks and seeds may be added to what is there, everything else has to be the same."""
+    TrainingOptions(epochs=options.epochs, batch_size=options.batch_size, learning_rate=options.learning_rate)
+    for name in ("pretraining_epochs", "layers", "length", "train_size", "test_size"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: at least 1")
+    for mask in options.masks:
+        parse_mask(mask)
     free = {"output", "masks", "seeds", "command"}
     asked = {name: value for name, value in vars(options).items() if name not in free}
     path = options.output / "settings.json"

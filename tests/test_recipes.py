@@ -154,6 +154,18 @@ def test_pretraining_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
         module.main([*arguments, str(tmp_path / "stopped")])
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [(name, wrong) for name in ("length_generalisation", "pretraining") for wrong in ("--epochs 0", "--layers 0", "--masks tpk:3")]
+    + [("pretraining", "--pretraining-epochs 0"), ("pretraining", "--batch-size 0"), ("pretraining", "--learning-rate -1")],
+)  # fmt: skip
+def test_recipes_refuse_what_cannot_be_trained_before_any_work(name, wrong, tmp_path):
+    with pytest.raises(SystemExit, match=f"{name}: ") as ended:
+        recipe(name).main(["even_pairs", "--output", str(tmp_path / "out"), *wrong.split()])
+    assert "\n" not in str(ended.value)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["length_generalisation", "pretraining"])
 def test_recipes_have_help_with_an_example(name, capsys):
     with pytest.raises(SystemExit) as ended:
