@@ -170,14 +170,14 @@ class SplitRows:
         if available < needed:
             raise ValueError(
                 f"{self.task.name}: the {self.split} split asks for {self.size} different examples of {self._length_text()}, but only "
-                f"{available} exist in its share; ask for at most {available}, use longer inputs, or set the task's option allow_duplicates"
+                f"{available} exist in its share; ask for at most {available}, use longer inputs, or pass allow_duplicates=True"
             )
 
     def _exhausted(self, row: int) -> str:
         return (
             f"{self.task.name}: row {row} of the {self.split} split found no new example of {self._length_text()} in {_MAX_CANDIDATES} "
             f"draws; ask for fewer than {row + 1}, use longer inputs"
-            + ("" if self.allow_duplicates else ", or set the task's option allow_duplicates")
+            + ("" if self.allow_duplicates else ", or pass allow_duplicates=True")
         )
 
     def _length_text(self) -> str:
