@@ -6,6 +6,7 @@ python recipes/update_readme.py --data runs/data.txt   # after `make benchmark`
 python recipes/update_readme.py --attention runs/attention   # after `make benchmark`
 python recipes/update_readme.py --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
 python recipes/update_readme.py --claims               # after `python recipes/claims.py`
+python recipes/update_readme.py --settings             # after `python recipes/store_results.py … --as theory` or `reduced`
 
 Results that the README shows are kept in recipes/results/; a test compares the README with them.
 """
@@ -14,7 +15,9 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hf_semfocus.report.tables import markdown_table
 
@@ -50,6 +53,7 @@ def main() -> None:
     parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
     parser.add_argument("--minilm", type=Path, help="what recipes/sparse_minilm.py wrote")
     parser.add_argument("--claims", action="store_true", help="what recipes/claims.py wrote into recipes/results")
+    parser.add_argument("--settings", action="store_true", help="what recipes/results/theory, gain and reduced hold")
     options = parser.parse_args()
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -81,6 +85,11 @@ def main() -> None:
         text = replaced(text, "minilm", minilm_section((kept / "table.md").read_text(encoding="utf-8")))
     if options.claims:
         text = replaced(text, "claims", claims_section((RESULTS / "claims.md").read_text(encoding="utf-8")))
+    if options.settings:
+        stored = (
+            json.loads((RESULTS / name / "summary.json").read_text("utf-8")) for name in ("theory", "gain", "reduced")
+        )
+        text = replaced(text, "settings", settings_section(*stored))
     readme.write_text(text, encoding="utf-8")
 
 
@@ -111,6 +120,47 @@ def claims_section(page: str, results: Path = RESULTS) -> str:
     if not (results / MAIN_PICTURE).is_file():
         return text
     return f"![Speed-ups of each mask on each task](recipes/results/{MAIN_PICTURE})\n\n{text}"
+
+
+def settings_section(
+    first: Mapping[str, Any], gain: Mapping[str, Any], searched: Mapping[str, Any], mask: str = "topk:5"
+) -> str:
+    """The README's lines about one comparison under three sets of hyperparameters, from three stored summaries.
+
+    Args:
+        first: of the setting that full attention was first seen to learn with.
+        gain: of the same with larger initial scores and nothing else changed.
+        searched: of the settings that the search chose for full attention.
+        mask: beside full attention.
+    """
+    lines = [
+        "| task | hyperparameters | `full`: epochs to 95 % | " + f"`{mask}` | speed-up |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    tasks = [
+        entry["name"] for entry in first["tasks"] if any(entry["name"] == other["name"] for other in searched["tasks"])
+    ]
+    for task in tasks:
+        for words, summary in (
+            ("first seen to work", first),
+            ("the same, larger initial scores", gain),
+            ("searched for `full`", searched),
+        ):
+            told = {
+                entry["mask"]: entry["epochs_to_tau_text"] for entry in summary["aggregates"] if entry["task"] == task
+            }
+            (speed,) = (
+                entry["text"]
+                for entry in summary["speedups"]
+                if (entry["task"], entry["mask"], entry["quantity"]) == (task, mask, "train")
+            )
+            (used,) = (entry["hyperparameters"] for entry in summary["tasks"] if entry["name"] == task)
+            training, model = used["training"], used["model"]
+            clip = f"clip {training['max_grad_norm']:g}" if training["max_grad_norm"] else "no clip"
+            scores = f"attention gain {model.get('attention_gain', 1.0):g}"
+            setting = f"{words}: rate {training['learning_rate']:g}, {clip}, batch {training['batch_size']}, {scores}"
+            lines.append(f"| {task} | {setting} | {told['full']} | {told[mask]} | {speed} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,13 @@ def test_the_section_about_a_pretrained_model_is_the_recipe_s_table():
     assert section("minilm") == _updater().minilm_section(table)
 
 
+def test_the_section_about_hyperparameters_is_the_stored_results():
+    stored = ROOT / "recipes" / "results"
+    names = ("theory", "gain", "reduced")
+    summaries = [json.loads((stored / name / "summary.json").read_text("utf-8")) for name in names]
+    assert section("settings") == _updater().settings_section(*summaries)
+
+
 @pytest.mark.slow
 def test_every_python_block_runs(tmp_path, monkeypatch):
     """In order, in one folder, against a run directory made as the README says (two epochs instead of the preset's)."""
