@@ -67,7 +67,7 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    # The second takes an int, and anything of its size does: it is the free space on top of the heap that is kept.
+    # The second is the free space on top of the heap that is kept: the largest number that fits, since mallopt takes an int.
     return bool(mallopt(mmap_threshold, 32 * 2**20) and mallopt(trim_threshold, 2**31 - 1))
 
 
