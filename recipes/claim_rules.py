@@ -1,4 +1,4 @@
-"""How a claim is judged from stored summaries: the rules, fixed before the runs, as functions. `claims.py` has the claims.
+"""How a claim is judged from stored summaries: the rules as functions. `claims.py` has the claims, and when the rules were fixed.
 
 Only what an interval or a sign test carries counts. A pair whose two runs are both censored is *undetermined*: it counts for no
 claim. Where an interval can be given (no pair censored, three pairs or more) it decides; signs do not overrule it. Where
