@@ -65,7 +65,8 @@ PAPER = TIERS["paper size"]
 
 RULES = f"""\
 - The primary form and the rule of the interval were fixed before any run. The rules for censored pairs and over the tasks were committed
-  (`c978bd9`) when 12 runs of `reduced` had ended (even_pairs and missing_duplicate_string, full and topk:5), and before any was stored or judged.
+  (`c978bd9`) when 12 runs of `reduced` had ended (even_pairs and missing_duplicate_string, full and topk:5), and before any was stored
+  or judged.
 - The primary form is multihead attention with scale 1/√T; bilinear is judged apart. τ is 95 % accuracy on the whole training split.
 - *Speed-up*: epochs of full attention to τ over epochs of the mask, paired by seed (DESIGN §2). *Reproduced* where the 95 % interval
   of the geometric mean (Student-t on logs for 3–9 pairs) excludes 1 in the claimed direction.
