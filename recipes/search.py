@@ -20,8 +20,11 @@ reads. A trial ends when its training accuracy is 95 %. Its score is the epochs 
 budget + (1 − best training accuracy); where the loss became infinite, the budget + 1. The lowest score is chosen, of equal
 ones the highest validation accuracy.
 
+Behind these, `--point learning_rate=0.1 attention_gain=3.8` adds a point that somebody chose, all else as in trial 0; also
+outside the ranges above. The table and the recipe say which points those are.
+
 Trials are ordinary runs below --output: killed and started again, the command goes on with each from its last epoch, and
-with more --trials it adds some. Writes <task>.csv there and, with --write, <task>.yaml for `semfocus compare --config`.
+with more --trials or another --point it adds some. Writes <task>.csv there and, with --write, <task>.yaml for `semfocus compare --config`.
 """
 
 import argparse
@@ -118,6 +121,40 @@ def points(trials: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
+def point(words: Sequence[str]) -> dict[str, Any]:
+    """The parameters that one `--point` names: `NAME=VALUE` each, the others as in trial 0.
+
+    Raises:
+        ValueError: an unknown name, a name twice, or a value that is no positive number (0 only where it means "none").
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or name not in FIRST:
+            raise ValueError(f"--point has {word!r}; allowed: NAME=VALUE with one of {', '.join(FIRST)}")
+        if name in found:
+            raise ValueError(f"--point names {name} twice")
+        kind = type(FIRST[name])
+        try:
+            value = kind(text)
+        except ValueError:
+            raise ValueError(f"--point has {word!r}; allowed: {'a whole' if kind is int else 'a'} number") from None
+        if not math.isfinite(value) or value < 0 or (value == 0 and name != "max_grad_norm"):
+            raise ValueError(f"--point has {word!r}; allowed: a positive number")
+        found[name] = value
+    return {**FIRST, **found}
+
+
+def distribution(name: str, value: Any) -> Any:
+    """Optuna's description of where a parameter was drawn from, wide enough to hold a `value` that somebody chose."""
+    import optuna
+
+    if name in LOG:
+        low, high = LOG[name]
+        return optuna.distributions.FloatDistribution(min(low, value), max(high, value), log=True)
+    return optuna.distributions.CategoricalDistribution(tuple(dict.fromkeys((*CHOICES[name], value))))
+
+
 def specification(options: argparse.Namespace, task: str, parameters: Mapping[str, Any]) -> RunSpec:
     """The run of one trial."""
     return RunSpec.from_dict(
@@ -199,20 +236,24 @@ class Search:
         if other is not None:
             raise ValueError(f"{options.output} holds another search of {task} ({other}); choose another --output")
         self.study.set_user_attr("settings", settings)
-        space: dict[str, Any] = {
-            name: optuna.distributions.FloatDistribution(*LOG[name], log=True)
-            if name in LOG
-            else optuna.distributions.CategoricalDistribution(CHOICES[name])
-            for name in FIRST
-        }
         # Each trial is one line of the journal, so a kill leaves it whole or not there; "running" is a trial that is not finished.
         # No pruner: full attention sits on a plateau for tens of epochs and then jumps, so accuracy half way tells nothing; a
         # diverged run ends by itself.
         running = optuna.trial.TrialState.RUNNING
-        for parameters in points(options.trials, options.seed)[len(self.study.trials) :]:
-            self.study.add_trial(optuna.create_trial(state=running, params=parameters, distributions=space))
-        # A study that has more trials than asked for answers for those asked for: the table and the budget agree.
-        self.parameters = [trial.params for trial in self.study.trials[: options.trials]]
+        drawn = points(options.trials, options.seed)
+        # A trial is known by its parameters: its number depends on when it was asked for. A study that has more trials than
+        # asked for answers for those asked for: the table and the budget agree.
+        self.parameters: dict[int, dict[str, Any]] = {}
+        self.by_hand: set[int] = set()
+        for parameters in [*drawn, *options.points]:
+            known = [trial.params for trial in self.study.trials]
+            if parameters not in known:
+                space = {name: distribution(name, value) for name, value in parameters.items()}
+                self.study.add_trial(optuna.create_trial(state=running, params=parameters, distributions=space))
+                known.append(parameters)
+            self.parameters[known.index(parameters)] = parameters
+            if parameters not in drawn:
+                self.by_hand.add(known.index(parameters))
         self.scores: dict[int, Score] = {}
         self.written = False
 
@@ -222,7 +263,7 @@ class Search:
 
     def units(self) -> list[RunSpec]:
         """The runs of all trials."""
-        return [specification(self.options, self.task, parameters) for parameters in self.parameters]
+        return [specification(self.options, self.task, parameters) for parameters in self.parameters.values()]
 
     def tell(self, number: int) -> Score:
         """Writes a finished trial into the study and returns its score."""
@@ -254,13 +295,17 @@ class Search:
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
         names = [name for name in Score.__dataclass_fields__ if name != "value"]
-        writer.writerow(["trial", *FIRST, "score", *names, "chosen"])
-        for number, parameters in enumerate(self.parameters):
+        writer.writerow(["trial", "by_hand", *FIRST, "score", *names, "chosen"])
+        for number, parameters in sorted(self.parameters.items()):
             score = self.scores[number]
             values = [getattr(score, name) for name in names]
             row = [parameters[name] for name in FIRST] + [round(score.value, 6), *values]
-            writer.writerow([number, *("" if value is None else value for value in row), int(number == self.chosen)])
+            told = ["" if value is None else value for value in row]
+            writer.writerow([number, int(number in self.by_hand), *told, int(number == self.chosen)])
         return file.getvalue()
+
+    def _by_hand_words(self) -> str:
+        return f" ({len(self.by_hand)} at points chosen by hand)" if self.by_hand else ""
 
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
@@ -284,8 +329,8 @@ class Search:
             f"semfocus compare --config {path} --output runs/{self.task}",
             "The same hyperparameters for every mask, chosen for full attention alone by",
             f"  {options.command_line}",
-            f"Budget: {len(self.scores)} trials of at most {options.epochs} epochs, on training and validation data of seed "
-            f"{options.seed}, which no comparison uses.",
+            f"Budget: {len(self.scores)} trials{self._by_hand_words()} of at most {options.epochs} epochs, on training and "
+            f"validation data of seed {options.seed}, which no comparison uses.",
             f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({told};"
             f" validation accuracy {score.validation_accuracy:.3f}).",
             f"All trials: {results}",
@@ -373,7 +418,7 @@ class Bars:
         rows = iter(standing)
         for search, bar in zip(self.searches, self.bars, strict=True):
             now = ""
-            for number in range(len(search.parameters)):
+            for number in search.parameters:
                 row = next(rows)
                 if row.state in FINISHED and number not in search.scores:
                     self._line(search, number)
@@ -398,6 +443,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--tasks", nargs="+", default=list_tasks("paper"), help="(default: the paper's eight)")
     made.add_argument("--trials", type=int, default=10, help="settings tried for each task (default: 10)")
+    made.add_argument(
+        "--point", nargs="+", action="append", default=[], metavar="NAME=VALUE",
+        help="one more setting, chosen by hand; what is not named is as in trial 0 (may be given several times)",
+    )  # fmt: skip
     made.add_argument("--epochs", type=int, default=40, help="budget of a trial (default: 40)")
     made.add_argument("--length", help="of the inputs: 20, or 100-200 for a range (default: the task's in the paper)")
     made.add_argument("--layers", type=int, help="blocks (default: the task's in the paper)")
@@ -427,6 +476,7 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
         value = getattr(options, name)
         if value is not None and value < least:
             raise ValueError(f"--{name} is {value}; allowed: at least {least}")
+    options.points = [point(words) for words in options.point]
     options.tasks = list(dict.fromkeys(options.tasks))
     for task in options.tasks:
         task_info(task)
@@ -449,7 +499,7 @@ def run(options: argparse.Namespace) -> int:
         storage = open_journal(options.output / "journal.log")
         searches = [Search(task, options, storage) for task in options.tasks]
         units = [unit for search in searches for unit in search.units()]
-        folders = [search.folder(number) for search in searches for number in range(len(search.parameters))]
+        folders = [search.folder(number) for search in searches for number in search.parameters]
         for unit in units:
             check_memory(unit)
         prepare_data(units)

@@ -228,6 +228,32 @@ def test_more_trials_join_and_other_settings_are_refused(search, tmp_path, capsy
     assert len(in_process) == before
 
 
+def test_points_chosen_by_hand_join_a_search_and_are_named(search, tmp_path, capsys, monkeypatch, in_process):
+    monkeypatch.chdir(tmp_path)
+    arguments = [*TINY, "--output", "out", "--write", "recipes/tasks"]
+    assert search.main(arguments) == 0
+    drawn = rows("out/even_pairs.csv")
+    # Beyond the ranges that are drawn from, and one that was drawn: that is no new trial.
+    chosen = ["--point", "learning_rate=2", "batch_size=20", "max_grad_norm=0", "--point", "learning_rate=0.3"]
+    assert search.main([*arguments, *chosen]) == 0
+    table = rows("out/even_pairs.csv")
+    assert len(in_process) == 2 + 3  # the finished two are asked for again and not trained
+    assert [row["by_hand"] for row in table] == ["0", "0", "1"]
+    assert [{**row, "chosen": ""} for row in table[:2]] == [{**row, "chosen": ""} for row in drawn]
+    expected = {**search.FIRST, "learning_rate": 2.0, "batch_size": 20, "max_grad_norm": 0.0}
+    assert {name: float(table[2][name]) for name in search.FIRST} == expected
+    spec = json.loads(Path("out/even_pairs/trial-02/spec.json").read_text(encoding="utf-8"))
+    assert (spec["training"]["learning_rate"], spec["training"]["batch_size"]) == (2.0, 20)
+    text = Path("recipes/tasks/even_pairs.yaml").read_text(encoding="utf-8")
+    assert "Budget: 3 trials (1 at points chosen by hand) of at most 3 epochs" in text
+    _check_recipe(Path("recipes/tasks/even_pairs.yaml"), Path("recipes/results/search/even_pairs.csv"))
+    # Another drawn one comes behind it; without the point the search answers as if it had never been tried.
+    assert search.main([*arguments, "--trials", "3", *chosen]) == 0
+    assert [row["by_hand"] for row in rows("out/even_pairs.csv")] == ["0", "0", "1", "0"]
+    assert search.main(arguments) == 0
+    assert rows("out/even_pairs.csv") == drawn
+
+
 def test_no_recipe_of_a_task_with_a_failed_trial(search, tmp_path, capsys, monkeypatch):
     def failing(units, folders, jobs, on_progress):
         results = [run_unit(units[0], folders[0]), {"status": "failed", "error": "killed"}]
@@ -248,6 +274,12 @@ def test_no_recipe_of_a_task_with_a_failed_trial(search, tmp_path, capsys, monke
         (["--trials", "0"], "--trials is 0"),
         (["--jobs", "0"], "--jobs is 0"),
         (["--tasks", "even_pears"], "even_pairs"),
+        (["--point", "learning_rate"], "allowed: NAME=VALUE"),
+        (["--point", "momentum=0.9"], "allowed: NAME=VALUE with one of learning_rate"),
+        (["--point", "learning_rate=nan"], "allowed: a positive number"),
+        (["--point", "learning_rate=0"], "allowed: a positive number"),
+        (["--point", "batch_size=2.5"], "allowed: a whole number"),
+        (["--point", "learning_rate=1", "learning_rate=2"], "twice"),
         (["--length", "x"], "length is 'x'"),
         (["--epochs", "0"], "epochs is 0"),
     ],
@@ -270,7 +302,7 @@ def test_a_recipe_serves_another_size(search, tmp_path):
     made = search.Search.__new__(search.Search)
     made.task, made.options = "even_pairs", options(search, tmp_path)
     made.options.command_line = "python recipes/search.py"
-    made.parameters = search.points(3, 1000)
+    made.parameters, made.by_hand = dict(enumerate(search.points(3, 1000))), set()
     spec = {"training": {"tau": 0.95, "heldout_tau": 1e-9, "epochs": 3}}
     run = Run(spec, None, history(0.5, 0.97), {"status": "reached", "stopped": "reached"})
     made.scores = dict.fromkeys(range(2), search.scored(Run(spec, None, history(0.5), {"status": "censored"}), 3))
