@@ -84,7 +84,7 @@ def main() -> None:
                 shutil.copy(path, kept / path.name)
         text = replaced(text, "minilm", minilm_section((kept / "table.md").read_text(encoding="utf-8")))
     if options.claims:
-        text = replaced(text, "claims", claims_section((RESULTS / "claims.md").read_text(encoding="utf-8")))
+        text = replaced(text, "claims", claims_section(json.loads((RESULTS / "claims.json").read_text("utf-8"))))
     if options.settings:
         stored = (
             json.loads((RESULTS / name / "summary.json").read_text("utf-8")) for name in ("theory", "gain", "reduced")
@@ -113,13 +113,35 @@ def minilm_section(table: str) -> str:
     return f"{table.strip()}\n\n{picture}"
 
 
-def claims_section(page: str, results: Path = RESULTS) -> str:
-    """The README's lines about the paper's claims: the main picture where it is stored, and the page below its heading."""
-    text = re.sub(r"\A# .*\n\n", "", page).strip()
-    text = re.sub(r"\]\((\w+/README\.md)\)", r"](recipes/results/\1)", text)  # links start from another folder there
-    if not (results / MAIN_PICTURE).is_file():
-        return text
-    return f"![Speed-ups of each mask on each task](recipes/results/{MAIN_PICTURE})\n\n{text}"
+def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
+    """The README's lines about the paper's claims: the main picture where it is stored, and a verdict a claim and size.
+
+    Args:
+        found: what `claims.py` wrote into claims.json.
+        results: where that is.
+    """
+    claims = [entry for entry in found["claims"] if entry["task"] is None]
+    columns = list(dict.fromkeys(entry["size"].split(" (")[0] for entry in claims))
+    by_claim: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for entry in claims:
+        by_claim.setdefault(entry["claim"], {})[entry["size"].split(" (")[0]] = entry
+    told = [("claim", *columns), ("---",) * (1 + len(columns))]
+    for words, by_size in by_claim.items():
+        told.append((words, *(_verdict(by_size.get(size)) for size in columns)))
+    lines = [f"| {' | '.join(row)} |" for row in told]
+    lines += [
+        "",
+        "The numbers behind each verdict, the rules, and which runs are missing: `recipes/results/claims.md`.",
+    ]
+    if (results / MAIN_PICTURE).is_file():
+        lines = [f"![Speed-ups of each mask on each task](recipes/results/{MAIN_PICTURE})", "", *lines]
+    return "\n".join(lines)
+
+
+def _verdict(entry: Mapping[str, Any] | None) -> str:
+    if entry is None or entry["verdict"] == "not tested":
+        return "–" if entry is None else "not tested"
+    return f"**{entry['verdict']}**{' (provisional)' if entry['provisional'] else ''}"
 
 
 def settings_section(
