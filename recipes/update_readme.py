@@ -6,7 +6,7 @@ python recipes/update_readme.py --data runs/data.txt   # after `make benchmark`
 python recipes/update_readme.py --attention runs/attention   # after `make benchmark`
 python recipes/update_readme.py --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
 python recipes/update_readme.py --claims               # after `python recipes/claims.py`
-python recipes/update_readme.py --settings             # after `python recipes/store_results.py … --as theory` or `reduced`
+python recipes/update_readme.py --settings             # after `python recipes/store_results.py … --as gain_2` or another of them
 
 Results that the README shows are kept in recipes/results/; a test compares the README with them.
 """
@@ -15,15 +15,33 @@ import argparse
 import json
 import re
 import shutil
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
+from hf_semfocus.report.files import drawn, write_whole
+from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.report.tables import markdown_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
 MAIN_PICTURE = "reduced/speedups.png"
+SWEEP_PICTURE = "recipes/results/gain_sweep.png"
+# Stored comparisons that differ in hyperparameters alone, and what to call those that the sweep of the gain has not.
+SETTINGS = {
+    "theory": "",
+    "gain_1_4": "",
+    "gain_2": "",
+    "gain_2_8": "",
+    "gain": "",
+    "first_search": "first search for `full`: ",
+    "reduced": "searched for `full`: ",
+}
 
 
 def quickstart_section(summary: dict) -> str:
@@ -53,7 +71,7 @@ def main() -> None:
     parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
     parser.add_argument("--minilm", type=Path, help="what recipes/sparse_minilm.py wrote")
     parser.add_argument("--claims", action="store_true", help="what recipes/claims.py wrote into recipes/results")
-    parser.add_argument("--settings", action="store_true", help="what recipes/results/theory, gain and reduced hold")
+    parser.add_argument("--settings", action="store_true", help="what recipes/results/{theory,gain*,reduced} hold")
     options = parser.parse_args()
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -86,10 +104,9 @@ def main() -> None:
     if options.claims:
         text = replaced(text, "claims", claims_section(json.loads((RESULTS / "claims.json").read_text("utf-8"))))
     if options.settings:
-        stored = (
-            json.loads((RESULTS / name / "summary.json").read_text("utf-8")) for name in ("theory", "gain", "reduced")
-        )
-        text = replaced(text, "settings", settings_section(*stored))
+        stored = stored_settings()
+        write_whole(ROOT / SWEEP_PICTURE, drawn(sweep_picture(stored), "png"))
+        text = replaced(text, "settings", settings_section(stored))
     readme.write_text(text, encoding="utf-8")
 
 
@@ -144,45 +161,83 @@ def _verdict(entry: Mapping[str, Any] | None) -> str:
     return f"**{entry['verdict']}**{' (provisional)' if entry['provisional'] else ''}"
 
 
-def settings_section(
-    first: Mapping[str, Any], gain: Mapping[str, Any], searched: Mapping[str, Any], mask: str = "topk:5"
-) -> str:
-    """The README's lines about one comparison under three sets of hyperparameters, from three stored summaries.
+def stored_settings(results: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """The summaries of `SETTINGS` that are stored."""
+    paths = {name: results / name / "summary.json" for name in SETTINGS}
+    return {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.is_file()}
+
+
+def settings_section(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5") -> str:
+    """The README's lines about one comparison under several sets of hyperparameters: the picture, and a row a set.
 
     Args:
-        first: of the setting that full attention was first seen to learn with.
-        gain: of the same with larger initial scores and nothing else changed.
-        searched: of the settings that the search chose for full attention.
+        stored: summaries by the names of `SETTINGS`, in its order; those that are not stored are left out.
         mask: beside full attention.
     """
     lines = [
-        "| task | hyperparameters | `full`: epochs to 95 % | " + f"`{mask}` | speed-up |",
+        f"| task | hyperparameters | `full`: epochs to 95 % | `{mask}` | speed-up |",
         "| --- | --- | --- | --- | --- |",
     ]
-    tasks = [
-        entry["name"] for entry in first["tasks"] if any(entry["name"] == other["name"] for other in searched["tasks"])
-    ]
-    for task in tasks:
-        for words, summary in (
-            ("first seen to work", first),
-            ("the same, larger initial scores", gain),
-            ("searched for `full`", searched),
-        ):
-            told = {
-                entry["mask"]: entry["epochs_to_tau_text"] for entry in summary["aggregates"] if entry["task"] == task
-            }
-            (speed,) = (
-                entry["text"]
-                for entry in summary["speedups"]
-                if (entry["task"], entry["mask"], entry["quantity"]) == (task, mask, "train")
-            )
-            (used,) = (entry["hyperparameters"] for entry in summary["tasks"] if entry["name"] == task)
-            training, model = used["training"], used["model"]
-            clip = f"clip {training['max_grad_norm']:g}" if training["max_grad_norm"] else "no clip"
-            scores = f"attention gain {model.get('attention_gain', 1.0):g}"
-            setting = f"{words}: rate {training['learning_rate']:g}, {clip}, batch {training['batch_size']}, {scores}"
-            lines.append(f"| {task} | {setting} | {told['full']} | {told[mask]} | {speed} |")
-    return "\n".join(lines)
+    shown = [task["name"] for task in next(iter(stored.values()))["tasks"]]
+    shown = [task for task in shown if all(_told(summary, task, mask) for summary in stored.values())]
+    for task in shown:
+        for name, summary in stored.items():
+            told = _told(summary, task, mask)
+            assert told is not None
+            lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(told)} |")
+    return f"![Epochs to 95 % against the size of the initial scores]({SWEEP_PICTURE})\n\n" + "\n".join(lines)
+
+
+def _told(summary: Mapping[str, Any], task: str, mask: str) -> tuple[str, str, str] | None:
+    """Epochs of full attention, of the mask, and the speed-up; None where the comparison has no finished pair of them."""
+    epochs = {e["mask"]: e["epochs_to_tau_text"] for e in summary["aggregates"] if e["task"] == task}
+    wanted = (task, mask, "train")
+    speed = next((e for e in summary["speedups"] if (e["task"], e["mask"], e["quantity"]) == wanted), None)
+    return None if speed is None or not speed["n_pairs"] else (epochs["full"], epochs[mask], speed["text"])
+
+
+def _setting(summary: Mapping[str, Any], task: str, words: str) -> str:
+    (used,) = (entry["hyperparameters"] for entry in summary["tasks"] if entry["name"] == task)
+    training = used["training"]
+    clip = f"clip {training['max_grad_norm']:g}" if training["max_grad_norm"] else "no clip"
+    gain = used["model"].get("attention_gain", 1.0)
+    return (
+        f"{words}rate {training['learning_rate']:g}, {clip}, batch {training['batch_size']}, attention gain {gain:g}"
+    )
+
+
+def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5") -> Figure:
+    """Epochs to τ against attention gain², a panel a task; a pale triangle at the budget is a run that did not reach τ."""
+    swept = {name: summary for name, summary in stored.items() if not SETTINGS[name]}
+    first = next(iter(swept.values()))
+    tasks = [task["name"] for task in first["tasks"] if all(_told(s, task["name"], mask) for s in swept.values())]
+    styles = mask_styles(first["masks"], "full")
+    figure = Figure(figsize=(4.8 * len(tasks), 3.4), layout="constrained", facecolor=LIGHT.paper)
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0], tasks, strict=True):
+        prepare(axes, LIGHT)
+        for name, sideways in (("full", 1 / 1.04), (mask, 1.04)):
+            style, means = styles[name], []
+            for summary in swept.values():
+                (used,) = (entry["hyperparameters"]["model"] for entry in summary["tasks"] if entry["name"] == task)
+                scores = used.get("attention_gain", 1.0) ** 2
+                runs = [run for run in summary["runs"] if (run["task"], run["mask"]) == (task, name)]
+                for run in runs:
+                    reached = run["epochs_to_tau"] is not None
+                    axes.plot(scores * sideways, run["epochs_to_tau"] if reached else run["budget"], style.marker if reached else "^",
+                              color=style.colour, alpha=0.8 if reached else 0.3, markersize=5.5)  # fmt: skip
+                means.append((scores, statistics.median(run["epochs_to_tau"] or run["budget"] for run in runs)))
+            axes.plot(*zip(*means, strict=True), color=style.colour, linewidth=1.6)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        plain_log_ticks(axes.xaxis)
+        plain_log_ticks(axes.yaxis)
+        axes.set_title(task, **title_style(LIGHT))
+        axes.set_xlabel("initial scores over the default's (attention gain²)", color=LIGHT.ink)
+    figure.axes[0].set_ylabel("epochs to 95 % training accuracy", color=LIGHT.ink)
+    keys = [mask_key(styles[name], name) for name in ("full", mask)]
+    keys.append(Line2D([], [], color=LIGHT.faint, marker="^", linestyle="", label="not reached within the budget"))
+    figure.legend(handles=keys, loc="outside upper right", ncols=3, **legend_style(LIGHT))
+    return figure
 
 
 if __name__ == "__main__":

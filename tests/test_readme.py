@@ -66,10 +66,10 @@ def test_the_section_about_a_pretrained_model_is_the_recipe_s_table():
 
 
 def test_the_section_about_hyperparameters_is_the_stored_results():
-    stored = ROOT / "recipes" / "results"
-    names = ("theory", "gain", "reduced")
-    summaries = [json.loads((stored / name / "summary.json").read_text("utf-8")) for name in names]
-    assert section("settings") == _updater().settings_section(*summaries)
+    stored = _updater().stored_settings()
+    assert section("settings") == _updater().settings_section(stored)
+    panels = [axes.get_title(loc="left") for axes in _updater().sweep_picture(stored).axes]
+    assert panels == ["even_pairs", "missing_duplicate_string"]
 
 
 @pytest.mark.slow
