@@ -53,6 +53,7 @@ benchmark: $(VENV)/bench-installed  ## what attention costs, what masks cost in 
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/model_cost.py > runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/training_overhead.py >> runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_bound.py >> runs/cost.txt
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_bound.py --profile >> runs/cost.txt
 	OMP_NUM_THREADS=1 COLUMNS=100 $(BIN)/semfocus bench data > runs/data.txt
 	COLUMNS=100 $(BIN)/semfocus bench attention --output runs/attention
 	COLUMNS=100 $(BIN)/semfocus bench attention --profile topk:32 4x2048 --output runs/attention

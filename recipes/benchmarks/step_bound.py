@@ -8,6 +8,7 @@ products backward, nothing else. A step's time is the epoch's training time over
 (checkpoint, history) are apart. Printed: medians over epochs, and the median of the ratios of neighbours. The goal is at most 1.5.
 
 `--allocator` compares the steps' page faults with and without the allocator setting that runs make, in processes of their own.
+`--profile` says where a step's time goes: the share of each kind of operation in what torch's profiler counts of 20 steps.
 """
 
 import argparse
@@ -20,7 +21,9 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import datasets
 import torch
+from transformers.utils import logging
 
 from hf_semfocus.training.run import run_unit
 from hf_semfocus.training.spec import RunSpec
@@ -112,7 +115,63 @@ def compare_allocators(arguments: argparse.Namespace) -> None:
             print(f"{mask:10s} freed memory {setting:12s} {seconds * 1e3:7.2f} ms a step, {faults:7.0f} page faults")
 
 
+# What an operation of torch belongs to, by the beginning of its name; anything else is "other".
+KINDS = {
+    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"),
+    "attention, fused (with its products)": ("aten::_scaled_dot_product",),
+    "attention: selection, mask and softmax": (
+        "aten::_softmax", "aten::maximum", "aten::minimum", "aten::amax", "aten::topk", "aten::ge", "aten::gt", "aten::eq", "aten::where",
+        "aten::bitwise", "aten::cat",
+    ),
+    "layer norms": ("aten::native_layer_norm",),
+    "activation": ("aten::threshold_backward", "aten::clamp_min", "aten::relu"),
+    "additions and copies": ("aten::add", "aten::copy_", "aten::fill_", "aten::mul", "aten::sum", "aten::div"),
+    "optimiser and clipping": ("Optimizer", "aten::_foreach", "aten::linalg_vector_norm", "aten::_fused"),
+}  # fmt: skip
+
+
+def profile_steps(spec: RunSpec, steps: int = 20) -> None:
+    """Prints the shares of a training step's operations, self time on the CPU, largest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from hf_semfocus.data import build_tokenizer, load_task
+    from hf_semfocus.training.environment import keep_freed_memory
+    from hf_semfocus.training.rows import TensorRows
+    from hf_semfocus.training.run import build_model
+
+    keep_freed_memory()
+    tokenizer = build_tokenizer(spec.task)
+    rows = TensorRows(load_task(spec.task, **spec.data_options())["train"], tokenizer.pad_token_id)
+    model = build_model(spec, tokenizer, rows.input_ids.shape[1]).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=spec.training.learning_rate)
+    size = spec.training.batch_size
+
+    def step(number: int) -> None:
+        model(**rows.batch(slice(number * size, (number + 1) * size))).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for number in range(5):
+        step(number)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        for number in range(steps):
+            step(number)
+    spent: dict[str, float] = {}
+    for event in seen.key_averages():
+        kind = next(
+            (kind for kind, names in KINDS.items() if event.key.startswith(names)), "other (views, autograd, Python)"
+        )
+        spent[kind] = spent.get(kind, 0.0) + event.self_cpu_time_total
+    whole = sum(spent.values())
+    told = ", ".join(f"{kind} {time / whole:.0%}" for kind, time in sorted(spent.items(), key=lambda item: -item[1]))
+    print(f"{spec.mask:18s} {told}", flush=True)
+
+
 def main() -> None:
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    datasets.disable_progress_bars()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--masks", nargs="+", default=["full", "topk:5", "banded:5"])
     parser.add_argument("--task", default="even_pairs")
@@ -120,16 +179,23 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=5, help="timed epochs of each mask")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--allocator", action="store_true", help="compare allocator settings instead")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--allocator", action="store_true", help="compare allocator settings instead")
+    other.add_argument("--profile", action="store_true", help="the shares of a step's operations instead")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     torch.set_num_threads(arguments.threads)
     if arguments.allocator:
         compare_allocators(arguments)
         return
+    what = (
+        "a step's shares by torch's profiler"
+        if arguments.profile
+        else (f"medians of {arguments.epochs} epochs, each beside the bare products of its steps")
+    )
     print(
         f"semfocus train on {arguments.task}: batch 100, length {arguments.length}, {arguments.layers} blocks, d 64, "
-        f"{arguments.threads} thread(s), medians of {arguments.epochs} epochs, each beside the bare products of its steps"
+        f"{arguments.threads} thread(s), {what}"
     )
     for mask in arguments.masks:
         spec = RunSpec.from_dict(
@@ -141,6 +207,9 @@ def main() -> None:
                 "training": {"epochs": arguments.epochs + 1, "stop_early": False},
             }
         )
+        if arguments.profile:
+            profile_steps(spec)
+            continue
         steps = -(-spec.train_size // spec.training.batch_size)
         products = bare_products(spec.training.batch_size, arguments.length, 64, arguments.layers)
         epochs = measure(spec, steps, products)
