@@ -68,6 +68,23 @@ def test_a_reduced_experiment_differs_from_the_others_in_what_its_name_says(path
         assert (path.parent / own["recipe"]).resolve() == RECIPES / "tasks" / f"{task}.yaml"
 
 
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("first/*.yaml")), ids=lambda path: path.stem)
+def test_an_unsearched_variant_differs_from_the_unsearched_setting_in_one_thing(path):
+    own, base = Experiment.from_yaml(path), Experiment.from_yaml(RECIPES / "theory.yaml")
+    for task in own.tasks:
+        variant, first = (experiment.spec(task, "full", 0).to_dict() for experiment in (own, base))
+        first["training"]["analysis_every"] = variant["training"]["analysis_every"]  # records, and changes nothing
+        differing = [
+            f"{part}.{key}" for part in ("model", "training") for key in {**variant[part], **first[part]}
+            if variant[part].get(key) != first[part].get(key)
+        ]  # fmt: skip
+        allowed = {"training.optimizer", "training.learning_rate"} if "adam" in path.stem else {differing[0]}
+        assert set(differing) == allowed
+        assert {name: value for name, value in variant.items() if name not in ("model", "training")} == {
+            name: value for name, value in first.items() if name not in ("model", "training")
+        }
+
+
 def test_the_heavy_hitter_comparison_has_the_whole_family_and_masks_that_do_not_choose():
     experiment = Experiment.from_yaml(RECIPES / "heavy_hitters.yaml")
     names = {part.split(":")[0] for mask in experiment.masks for part in mask.split("+")}
