@@ -49,15 +49,19 @@ def side(entry: Mapping[str, Any] | None) -> Side:
     if entry is None or entry["n_pairs"] < FEWEST_PAIRS:
         return Side("missing", f"{entry['n_pairs'] if entry else 0} pairs")
     n, text = entry["n_pairs"], entry["text"]
+    told = [pair[part] for pair in entry["pairs"] for part in ("baseline_epochs", "mask_epochs")]
+    diverged = sum("(diverged)" in epochs for epochs in told)
+    if diverged:  # slower for another reason than the mask's: it counts, and is said
+        text += f", {diverged} of {len(told)} runs diverged"
     if entry["interval_kind"] in INTERVALS:
         way = "up" if entry["low"] > 1 else "down" if entry["high"] < 1 else "open"
         return Side(way, text)
+    if any("(unfinished)" in epochs for epochs in told):
+        return Side("missing", f"{text}, not finished")
     for way, name in (("up", "faster"), ("down", "slower")):
         p = sum(math.comb(n, count) for count in range(entry[name], n + 1)) / 2**n
         if p < SIGN_LEVEL:
             return Side(way, f"{text}, sign test p = {p:.2g}")
-    if any("(unfinished)" in pair["baseline_epochs"] + pair["mask_epochs"] for pair in entry["pairs"]):
-        return Side("missing", f"{text}, not finished")
     return Side("undetermined" if entry["undetermined"] == n else "open", text)
 
 
@@ -138,9 +142,23 @@ def finished(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [run for run in runs if run["status"] in ("reached", "censored", "diverged")]
 
 
+def measured(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those that ended with weights whose accuracy says something: finished, and not diverged."""
+    return [run for run in finished(runs) if not run["diverged"]]
+
+
 def faster(summaries: Sequence[Summary], task: str, mask: str) -> Verdict:
-    """The mask learns faster than full attention on one task."""
+    """The mask learns faster than full attention on one task; where no pair tells, how far both came stands beside it."""
     one = side(entry_of(summaries, task, mask))
+    if one.way == "undetermined":
+        ends = []
+        for name in ("full", mask):
+            finals = [run["final_train_accuracy"] for run in measured(runs_of(summaries, task, name))]
+            finals = [value for value in finals if value is not None]
+            if finals:
+                ends.append(f"{name} {min(finals):.3f}–{max(finals):.3f}")
+        if ends:
+            one = Side(one.way, f"{one.text}; training accuracy when the budget ended: {', '.join(ends)}")
     return of_cases({f"{mask} on {task}": one})
 
 
@@ -151,12 +169,13 @@ def faster_over_tasks(summaries: Sequence[Summary], tasks: Sequence[str], mask: 
 
 def _speeds(summaries: Sequence[Summary], tasks: Sequence[str], mask: str) -> tuple[dict[str, float], dict[str, Side]]:
     entries = {task: entry_of(summaries, task, mask) for task in tasks}
+    sides = {task: side(entry) for task, entry in entries.items()}
     values = {
         task: entry["restricted_mean_ratio"]
         for task, entry in entries.items()
-        if entry and entry["n_pairs"] >= FEWEST_PAIRS and entry["restricted_mean_ratio"] is not None
+        if entry and sides[task].way not in ("missing", "undetermined") and entry["restricted_mean_ratio"] is not None
     }
-    return values, {task: side(entry) for task, entry in entries.items()}
+    return values, sides
 
 
 def not_consistently_better(summaries: Sequence[Summary], tasks: Sequence[str], masks: Sequence[str]) -> Verdict:
@@ -211,7 +230,7 @@ def generalises_on(summaries: Sequence[Summary], tasks: Sequence[str], expected:
     told: dict[str, dict[str, bool]] = {"full": {}, "topk:5": {}}
     for mask, known in told.items():
         for task in tasks:
-            done = finished(runs_of(summaries, task, mask))
+            done = measured(runs_of(summaries, task, mask))
             if len(done) >= FEWEST_PAIRS:
                 known[task] = 2 * sum(run["epochs_to_heldout_tau"] is not None for run in done) > len(done)
     parts = [
@@ -228,7 +247,7 @@ def better_heldout(summaries: Sequence[Summary], tasks: Sequence[str], mask: str
     """Held-out accuracy at the end is higher than full attention's: paired differences, their mean over tasks."""
     means, better, worse = {}, [], []
     for task in tasks:
-        own, base = ({run["seed"]: run for run in finished(runs_of(summaries, task, name))} for name in (mask, "full"))
+        own, base = ({run["seed"]: run for run in measured(runs_of(summaries, task, name))} for name in (mask, "full"))
         values = [
             (own[seed]["final_heldout_accuracy"], base[seed]["final_heldout_accuracy"]) for seed in own if seed in base
         ]
@@ -281,7 +300,7 @@ def near_chance(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -
     cases = {}
     for mask in _asked(summaries, masks):
         runs = runs_of(summaries, task, mask)
-        done = [run for run in finished(runs) if run["final_heldout_accuracy"] is not None]
+        done = [run for run in measured(runs) if run["final_heldout_accuracy"] is not None]
         finals = [run["final_heldout_accuracy"] for run in done]
         limit = max(
             (value for run in done for value in (run["chance"], run["majority_accuracy"]) if value), default=1.0
@@ -291,7 +310,9 @@ def near_chance(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -
             continue
         way = "up" if max(finals) <= limit + NEAR else "down"
         cases[mask] = Side(way, f"held-out {min(finals):.3f}–{max(finals):.3f} (chance or majority {limit:.3f})")
-    return of_cases(cases)
+    found = of_cases(cases)
+    not_run = [mask for mask in masks if mask not in cases]
+    return Verdict(found.verdict, "; ".join([found.numbers, *([f"not run: {', '.join(not_run)}"] if not_run else [])]))
 
 
 def like_full(summaries: Sequence[Summary], tasks: Sequence[str], mask: str, others: Sequence[str]) -> Verdict:
@@ -325,7 +346,7 @@ def smaller_dispersion(summaries: Sequence[Summary], tasks: Sequence[str], mask:
     """Dispersion of the keys that the mask's models keep, over that of all keys in full attention's, pairs by seed."""
     values, sides = {}, {}
     for task in tasks:
-        own, base = ({run["seed"]: run["dispersion"] for run in runs_of(summaries, task, name) if run["dispersion"]}
+        own, base = ({run["seed"]: run["dispersion"] for run in measured(runs_of(summaries, task, name)) if run["dispersion"]}
                      for name in (mask, "full"))  # fmt: skip
         pairs = [(own[seed]["mask"]["mean"], base[seed]["full"]["mean"]) for seed in own if seed in base]
         ratios = [a / b for a, b in pairs if a and b]
@@ -346,11 +367,12 @@ def smaller_lipschitz(summaries: Sequence[Summary], tasks: Sequence[str], mask: 
     """A Lipschitz estimate of the loss (`gradient_initial`, `gradient`, `trajectory`) over full attention's."""
     entries = {e["task"]: e for s in summaries for e in (s["analysis"] or {}).get("matched") or []
                if (e["mask"], e["quantity"]) == (mask, quantity)}  # fmt: skip
-    sides = {
-        task: _ratio_side([pair["ratio"] for pair in entries[task]["pairs"]] if task in entries else [])
+    ratios = {
+        task: [pair["ratio"] for pair in entries[task]["pairs"] if pair["ratio"]] if task in entries else []
         for task in tasks
     }
-    values = {task: entries[task]["ratio"] for task in tasks if sides[task].way != "missing"}
+    sides = {task: _ratio_side(found) for task, found in ratios.items()}
+    values = {task: math.exp(fmean(map(math.log, ratios[task]))) for task in tasks if sides[task].way != "missing"}
     return over_tasks(values, sides, "down")
 
 

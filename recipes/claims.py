@@ -26,6 +26,7 @@ from hf_semfocus.training.presets import preset
 RESULTS = Path(__file__).parent / "results"
 FORMAT = 1
 SUITE = tuple(list_tasks("paper"))
+TAU = 0.95
 TWO = ("even_pairs", "missing_duplicate_string")  # the tasks of the ablations
 FIXED = ("banded:5", "block:5", "banded:5+global:1", "block:5+global:1")
 RATES = {"rate_0_03": 0.03, "rate_0_1": 0.1, "rate_0_3": 0.3, "rate_1": 1.0}
@@ -43,6 +44,8 @@ PRIMARY = {
     "model.attention_scale": None,
     "model.hidden_act": "relu",
     "model.num_attention_heads": 1,
+    "model.norm_position": "post",
+    "model.position_embedding_type": "learned",
     "training.optimizer": "sgd",
 }
 # The setting that no search chose: weights of the default size, and what full attention was first seen to learn with.
@@ -54,7 +57,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "listops_paper": {},
     "activation_gelu": {"model.hidden_act": "gelu"},
     "activation_mish": {"model.hidden_act": "mish"},
-    "optimizer_adam": {"training.optimizer": "adam"},
+    "optimizer_adam": {"training.optimizer": "adam", "training.learning_rate": 0.001},
     "form_bilinear": {"model.attention_form": "bilinear"},
     "heads_4": {"model.num_attention_heads": 4},
     "depth_2": {"model.num_hidden_layers": 2},
@@ -70,6 +73,11 @@ SOURCES: dict[str, dict[str, Any]] = {
     "first_depth_6": {**FIRST, "model.num_hidden_layers": 6},
     "first_bilinear": {**FIRST, "model.attention_form": "bilinear"},
 }
+VARIANTS = tuple(name for name in SOURCES if name.startswith("first_"))
+ABLATIONS = tuple(name for name in SOURCES if name not in VARIANTS and name.startswith(("activation", "optimizer", "form", "heads", "depth",
+                                                                                       "k_", "rate")))  # fmt: skip
+# In what an ablation may differ beside its name: it says what is recorded and for how long, not how a run learns.
+NO_MATTER = ("training.analysis_every", "training.epochs")
 TIERS = {"reduced size": ("reduced", "listops_reduced"), "paper size": ("paper_size", "listops_paper")}
 PAPER = TIERS["paper size"]
 
@@ -249,7 +257,15 @@ def load(results: Path = RESULTS) -> dict[str, Summary]:
         folder = results / name
         if (folder / ARCHIVE).is_file():
             stored[name] = read_json(folder / "summary.json")
+            if not isinstance(stored[name], dict) or not {"tasks", "runs", "speedups", "baseline"} <= set(
+                stored[name]
+            ):
+                raise ValueError(f"{folder / 'summary.json'} is damaged: it holds no summary")
             check(name, stored[name])
+    for names, base in ((ABLATIONS, "reduced"), (VARIANTS, "theory")):
+        for name in names:
+            if name in stored and base in stored:
+                check_beside(name, stored[name], base, stored[base])
     return stored
 
 
@@ -258,6 +274,15 @@ def check(name: str, summary: Summary) -> None:
     for task in summary["tasks"]:
         if task["length"] is None:  # nothing of it was started
             continue
+        if (task["name"] == "listops") != name.startswith("listops"):
+            raise ValueError(f"recipes/results/{name} has the task {task['name']}")
+        several = [key for key in task["differing"] if not key.startswith(("model.", "training."))]
+        if several:
+            raise ValueError(f"recipes/results/{name}: the runs of {task['name']} differ in {', '.join(several)}")
+        if {task["tau"], task["heldout_tau"]} != {TAU}:
+            raise ValueError(
+                f"recipes/results/{name}: {task['name']} has τ {task['tau']}, {task['heldout_tau']}; allowed: {TAU}"
+            )
         settings = {
             f"{part}.{key}": value for part, values in task["hyperparameters"].items() for key, value in values.items()
         }
@@ -281,6 +306,19 @@ def check(name: str, summary: Summary) -> None:
                     raise ValueError(
                         f"recipes/results/{name} is not of the paper's size: {task['name']} has {what} {found}, not {wanted}"
                     )
+
+
+def check_beside(name: str, summary: Summary, base: str, other: Summary) -> None:
+    """Refuses an ablation that differs from its base in more than its name says."""
+    own, theirs = ({task["name"]: task for task in found["tasks"] if task["length"]} for found in (summary, other))
+    for task in own.keys() & theirs.keys():
+        pairs = [(own[task][key], theirs[task][key], key) for key in ("length", "train_size")]
+        for part in ("model", "training"):
+            mine, base_values = (found[task]["hyperparameters"][part] for found in (own, theirs))
+            pairs += [(mine.get(key), base_values.get(key), f"{part}.{key}") for key in {**mine, **base_values}]
+        for found, wanted, key in pairs:
+            if found != wanted and key not in {*SOURCES[name], *NO_MATTER}:
+                raise ValueError(f"recipes/results/{name}: {task} has {key} {found!r}, and {base} has {wanted!r}")
 
 
 def size_text(claim: Claim, stored: Stored) -> str:
@@ -443,6 +481,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
+        if not options.results.is_dir():
+            raise ValueError(f"{options.results} is no folder")
         found = judged(load(options.results))
         write_json(options.results / "claims.json", found)
         write_atomically(options.results / "claims.md", markdown(found))

@@ -33,6 +33,7 @@ import importlib.util
 import io
 import json
 import math
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -213,6 +214,11 @@ def scored(run: Run, epochs: int) -> Score:
     )
 
 
+def results_folder(write: Path) -> Path:
+    """Where the tables go, for recipes that go into `write`: ../results/search beside it."""
+    return Path(os.path.normpath(write / ".." / "results" / "search"))
+
+
 class Search:
     """One task's search: an Optuna study in a journal, whose trials are runs in folders of their own.
 
@@ -248,6 +254,7 @@ class Search:
         for parameters in [*drawn, *options.points]:
             known = [trial.params for trial in self.study.trials]
             if parameters not in known:
+                specification(options, task, parameters)  # what no run can have is refused before it is written down
                 space = {name: distribution(name, value) for name, value in parameters.items()}
                 self.study.add_trial(optuna.create_trial(state=running, params=parameters, distributions=space))
                 known.append(parameters)
@@ -307,11 +314,21 @@ class Search:
     def _by_hand_words(self) -> str:
         return f" ({len(self.by_hand)} at points chosen by hand)" if self.by_hand else ""
 
+    def _uncounted(self) -> list[str]:
+        """A sentence where the study has trials that were trained and are not asked for now: the budget was larger."""
+        ended = [t.number for t in self.study.trials if t.state.is_finished() and t.number not in self.parameters]
+        told = ", ".join(map(str, ended))
+        return (
+            [f"Not among them, and trained before: trial{'s' * (len(ended) > 1)} {told} of the same journal."]
+            if ended
+            else []
+        )
+
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
         write_atomically(self.options.output / f"{self.task}.csv", self.table())
         if self.options.write is not None:
-            results = self.options.write.parent / "results" / "search" / f"{self.task}.csv"
+            results = results_folder(self.options.write) / f"{self.task}.csv"
             write_atomically(results, self.table())
             path = self.options.write / f"{self.task}.yaml"
             write_atomically(path, self.recipe(path, results))
@@ -333,6 +350,7 @@ class Search:
             f"validation data of seed {options.seed}, which no comparison uses.",
             f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({told};"
             f" validation accuracy {score.validation_accuracy:.3f}).",
+            *self._uncounted(),
             f"All trials: {results}",
         ]
         experiment = {
@@ -349,7 +367,8 @@ class Search:
             "defaults": {**size, "training": {"epochs": COMPARED_BUDGETS * options.epochs}},
         }
         text = yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True, width=120)
-        return "".join(f"# {line}\n" for line in header) + text
+        # An argument with a line break in it stays a comment.
+        return "".join(f"# {' '.join(line.splitlines())}\n" for line in header) + text
 
 
 def _size_words(size: Mapping[str, Any], task: str) -> str:
@@ -476,6 +495,11 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
         value = getattr(options, name)
         if value is not None and value < least:
             raise ValueError(f"--{name} is {value}; allowed: at least {least}")
+    if options.write is not None:  # now, and not after hours
+        for folder in (options.write, results_folder(options.write)):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                raise ValueError(f"{folder} cannot be written")
     options.points = [point(words) for words in options.point]
     options.tasks = list(dict.fromkeys(options.tasks))
     for task in options.tasks:

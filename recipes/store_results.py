@@ -53,16 +53,22 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES) -> di
     """
     run_dir, target = Path(run_dir), Path(target)
     old = target.with_name(f".{target.name}.old")
-    if old.exists() and not target.exists():  # killed between the two renames below
-        old.rename(target)
+    if old.exists():  # killed between the two renames below, or after them
+        if target.exists():
+            shutil.rmtree(old)
+        else:
+            old.rename(target)
     if target.exists() and not (target / ARCHIVE).is_file():
         raise ValueError(f"{target} holds no stored comparison; choose another name")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
         snapshot, made = Path(temporary) / "runs", Path(temporary) / "made"
         made.mkdir()
-        _copy(run_dir, snapshot)
-        summary = write_summary(snapshot)
+        try:
+            _copy(run_dir, snapshot)
+            summary = write_summary(snapshot)
+        except (ValueError, TypeError) as error:  # what is damaged is the user's file, not our copy of it
+            raise ValueError(f"{run_dir}: {str(error).replace(str(snapshot), str(run_dir))}") from error
         for name in ("summary.csv", "speedups.csv"):
             shutil.copy(snapshot / name, made / name)
         kept = stored_summary(summary)
@@ -133,10 +139,26 @@ def packed(run_dir: Path) -> bytes:
 
 
 def unpack(stored: Path, folder: Path) -> Path:
-    """The run directory that a stored result was packed from, in `folder`."""
-    with tarfile.open(Path(stored) / ARCHIVE, mode="r:xz") as archive:
-        archive.extractall(folder, filter="data")
-    return Path(folder)
+    """The run directory that a stored result was packed from, in `folder`.
+
+    Raises:
+        ValueError: `folder` has something in it already, which may be a comparison's own runs; or the archive is damaged.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} is not empty; choose another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        made = Path(temporary) / "runs"
+        try:
+            with tarfile.open(Path(stored) / ARCHIVE, mode="r:xz") as archive:
+                archive.extractall(made, filter="data")
+        except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+            raise ValueError(f"{Path(stored) / ARCHIVE} is damaged: {error}") from error
+        if folder.exists():
+            folder.rmdir()
+        made.rename(folder)
+    return folder
 
 
 def counts(summary: Mapping[str, Any]) -> dict[str, int]:

@@ -27,6 +27,7 @@ from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, pre
 from hf_semfocus.report.files import drawn, write_whole
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.report.tables import markdown_table
+from hf_semfocus.training.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
@@ -107,7 +108,7 @@ def main() -> None:
         stored = stored_settings()
         write_whole(ROOT / SWEEP_PICTURE, drawn(sweep_picture(stored), "png"))
         text = replaced(text, "settings", settings_section(stored))
-    readme.write_text(text, encoding="utf-8")
+    write_atomically(readme, text)
 
 
 def printed_section(printed: str) -> str:
@@ -164,7 +165,10 @@ def _verdict(entry: Mapping[str, Any] | None) -> str:
 def stored_settings(results: Path = RESULTS) -> dict[str, dict[str, Any]]:
     """The summaries of `SETTINGS` that are stored."""
     paths = {name: results / name / "summary.json" for name in SETTINGS}
-    return {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.is_file()}
+    found = {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.is_file()}
+    if not found:
+        raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes/store_results.py stores them")
+    return found
 
 
 def settings_section(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5") -> str:

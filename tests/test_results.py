@@ -17,7 +17,7 @@ from tests.report.synthetic import EVERYTHING, write_run_directory
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "recipes"
 RESULTS = RECIPES / "results"
-STORED = sorted(path.parent for path in RESULTS.rglob("histories.tar.xz"))
+STORED = sorted(path.parent for path in RESULTS.glob("[!.]*/histories.tar.xz"))  # a killed store leaves dot-folders
 each_stored = pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
 
 
@@ -557,6 +557,73 @@ def test_a_result_under_another_one_s_name_is_refused(summary_of):
         claims.check("optimizer_adam", summary)
     with pytest.raises(ValueError, match="not of the paper's size: even_pairs has length 20, not 40"):
         claims.check("paper_size", summary)
+
+
+def test_a_result_of_another_experiment_under_a_name_is_refused(summary_of):
+    claims = recipe("claims")
+    fine = summary_of({"even_pairs": FASTER})
+    for change, words in (
+        ({"tau": 0.5}, "τ 0.5, 0.95; allowed: 0.95"),
+        ({"differing": ["train_size"]}, "differ in train_size"),
+        ({"name": "listops"}, "has the task listops"),
+        ({"hyperparameters": {"model": {"norm_position": "pre"}, "training": {}}}, "norm_position 'pre'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            claims.check("reduced", {**fine, "tasks": [{**fine["tasks"][0], **change}]})
+    other = json.loads(json.dumps(fine))
+    other["tasks"][0]["hyperparameters"]["training"]["batch_size"] = 7
+    claims.check_beside("k_sweep", fine, "reduced", fine)
+    with pytest.raises(ValueError, match=r"k_sweep: even_pairs has training\.batch_size 7"):
+        claims.check_beside("k_sweep", other, "reduced", fine)
+
+
+def test_claims_of_a_damaged_or_absent_folder(tmp_path, capsys):
+    claims = recipe("claims")
+    assert claims.main(["--results", str(tmp_path / "typo")]) == 2
+    assert not (tmp_path / "typo").exists()
+    (tmp_path / "reduced").mkdir()
+    (tmp_path / "reduced" / "histories.tar.xz").touch()
+    (tmp_path / "reduced" / "summary.json").write_text("[]", encoding="utf-8")
+    assert claims.main(["--results", str(tmp_path)]) == 2
+    assert [line.split(": ")[0] for line in capsys.readouterr().err.splitlines()] == ["claims", "claims"]
+
+
+def test_runs_that_diverged_are_no_evidence_of_accuracy_and_are_named(summary_of):
+    rules = recipe("claim_rules")
+    broken = {task: {"full": ["diverged:1"] * 5, "topk:5": [4, 5, 6, 7, 8]} for task in NNCH}
+    summaries = [summary_of(broken)]
+    assert rules.faster_over_tasks(summaries, NNCH, "topk:5").verdict == "not tested"
+    assert rules.better_heldout(summaries, NNCH, "topk:5").verdict == "not tested"
+    assert rules.generalises_on(summaries, NNCH, 0).verdict == "not tested"
+    assert rules.near_chance(summaries, "parity_check", ("full",)).verdict == "not tested"
+    assert rules.smaller_dispersion(summaries, NNCH, "topk:5").verdict == "not tested"
+    late = summary_of({"even_pairs": {"full": ["diverged:9"] * 5, "topk:5": [8, 6, 5, 4, 7]}})
+    assert "5 of 10 runs diverged" in rules.faster([late], "even_pairs", "topk:5").numbers
+    at_work = summary_of({"even_pairs": {"full": ["unfinished:9"] * 5, "topk:5": [8, 6, 5, 4, 7]}})
+    assert rules.faster([at_work], "even_pairs", "topk:5").verdict == "not tested"
+
+
+def test_where_no_pair_tells_how_far_both_came_is_said(summary_of):
+    found = recipe("claim_rules").faster([summary_of({"parity_check": NEITHER})], "parity_check", "topk:5")
+    assert found.verdict == "not tested"
+    assert re.search(r"when the budget ended: full 0\.\d{3}–0\.\d{3}, topk:5 0\.\d{3}–0\.\d{3}", found.numbers)
+
+
+def test_unpacking_overwrites_nothing_and_leaves_nothing_of_a_damaged_archive(synthetic, tmp_path, capsys):
+    _, stored = synthetic
+    made = recipe("store_results")
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "experiment.json").write_text("mine", encoding="utf-8")
+    assert made.main(["--unpack", str(stored), "--to", str(there)]) == 2
+    assert (there / "experiment.json").read_text(encoding="utf-8") == "mine"
+    whole = (stored / "histories.tar.xz").read_bytes()
+    for name, content in (("half", whole[: len(whole) // 2]), ("empty", b""), ("other", b"no archive")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "histories.tar.xz").write_bytes(content)
+        assert made.main(["--unpack", str(tmp_path / name), "--to", str(tmp_path / "new")]) == 2
+        assert "histories.tar.xz is damaged" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "half", "other", "there"]
 
 
 def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -252,6 +253,18 @@ def test_points_chosen_by_hand_join_a_search_and_are_named(search, tmp_path, cap
     assert [row["by_hand"] for row in rows("out/even_pairs.csv")] == ["0", "0", "1", "0"]
     assert search.main(arguments) == 0
     assert rows("out/even_pairs.csv") == drawn
+    text = Path("recipes/tasks/even_pairs.yaml").read_text(encoding="utf-8")
+    assert "# Not among them, and trained before: trials 2, 3 of the same journal." in text
+
+
+def test_where_tables_go_and_that_it_can_be_written_is_known_at_once(search, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert search.results_folder(Path("recipes/tasks")) == Path("recipes/results/search")
+    assert search.results_folder(Path(".")) == Path("../results/search")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(search, "train_all", None)  # nothing is trained
+    assert search.main([*TINY, "--output", "out", "--write", "file"]) == 2
+    assert capsys.readouterr().err.startswith("search: ")
 
 
 def test_no_recipe_of_a_task_with_a_failed_trial(search, tmp_path, capsys, monkeypatch):
@@ -300,7 +313,7 @@ def test_without_optuna_it_says_what_to_install(search, tmp_path, capsys, monkey
 def test_a_recipe_serves_another_size(search, tmp_path):
     """What the search writes is what `recipe:` takes: its hyperparameters, and the sizes of the experiment that names it."""
     made = search.Search.__new__(search.Search)
-    made.task, made.options = "even_pairs", options(search, tmp_path)
+    made.task, made.options, made.study = "even_pairs", options(search, tmp_path), SimpleNamespace(trials=[])
     made.options.command_line = "python recipes/search.py"
     made.parameters, made.by_hand = dict(enumerate(search.points(3, 1000))), set()
     spec = {"training": {"tau": 0.95, "heldout_tau": 1e-9, "epochs": 3}}
