@@ -189,7 +189,8 @@ def settings_section(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:
             told = _told(summary, task, mask)
             assert told is not None
             lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(told)} |")
-    return f"![Epochs to 95 % against the size of the initial scores]({SWEEP_PICTURE})\n\n" + "\n".join(lines)
+    picture = f"![Epochs to 95 % against the size of the initial scores]({SWEEP_PICTURE})"
+    return "\n".join([picture, "", "<details><summary>In numbers</summary>", "", *lines, "", "</details>"])
 
 
 def _told(summary: Mapping[str, Any], task: str, mask: str) -> tuple[str, str, str] | None:
