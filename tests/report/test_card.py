@@ -336,12 +336,15 @@ def test_a_damaged_run_json_is_named(text, comparison, tmp_path, capsys):
 STORED = Path(__file__).parents[2] / "model_cards"
 
 
-def test_the_stored_cards_are_those_of_the_stored_results():
-    summary = json.loads((STORED.parent / "recipes" / "results" / "quickstart" / "summary.json").read_text("utf-8"))
-    cards = {path.stem: checked(path) for path in STORED.glob("*.md") if path.name != "README.md"}
-    assert len(cards) == len(summary["runs"])
-    for run in summary["runs"]:
-        card = cards[f"{run['task']}-{run['mask'].replace(':', '-')}-seed-{run['seed']}"]
-        assert card.data.eval_results[0].metric_value == run["final_heldout_accuracy"]
-        assert ("**Censored**" in card.text) == (run["status"] == "censored")
+@pytest.mark.parametrize(("folder", "result"), [("", "quickstart"), ("reduced", "reduced")])
+def test_the_stored_cards_are_those_of_the_stored_results(folder, result):
+    summary = json.loads((STORED.parent / "recipes" / "results" / result / "summary.json").read_text("utf-8"))
+    runs = {f"{run['task']}-{run['mask'].replace(':', '-')}-seed-{run['seed']}": run for run in summary["runs"]}
+    cards = {path.stem: checked(path) for path in (STORED / folder).glob("*.md") if path.name != "README.md"}
+    if result == "quickstart":
+        assert set(cards) == set(runs)
+    assert cards
+    for name, card in cards.items():
+        assert card.data.eval_results[0].metric_value == runs[name]["final_heldout_accuracy"]
+        assert ("**Censored**" in card.text) == (runs[name]["status"] == "censored")
         assert "**Reduced size**" in card.text
