@@ -7,7 +7,7 @@ What it holds: `histories.tar.xz` (experiment.json and every run's spec.json, hi
 without models, which `semfocus report` reads), `summary.json` (without the histories, which the archive has), `summary.csv`,
 `speedups.csv`, the report's pictures of at most 400 kB, and `README.md` (command, versions, machine, what is finished and what
 is not, core-hours). The comparison may be running: unfinished runs are stored as such. The same state gives the same bytes, and
-a folder of the same name is replaced as a whole.
+a folder of the same name is replaced as a whole, unless runs would be lost (--replace).
 """
 
 import argparse
@@ -28,7 +28,7 @@ from hf_semfocus.report.findings import headline
 from hf_semfocus.report.html import PICTURES, outcome
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.tables import markdown_table
-from hf_semfocus.training.files import write_atomically, write_json
+from hf_semfocus.training.files import read_json, write_atomically, write_json
 from hf_semfocus.training.run_files import STATUSES
 from hf_semfocus.training.summary import write_summary
 
@@ -40,16 +40,18 @@ LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfoc
 RUN_FILES = ("spec.json", "result.json", "history.jsonl")
 
 
-def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES) -> dict[str, Any]:
+def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, replace: bool = False) -> dict[str, Any]:
     """Writes `target` from `run_dir` and returns the summary as it is stored.
 
     Args:
         run_dir: of a comparison, at work or ended.
         target: a folder; what it held is replaced once the new content is complete.
         pictures: names of the report's pictures to draw.
+        replace: also where `target` holds runs that would be lost.
 
     Raises:
-        ValueError: `run_dir` is no run directory or is damaged, or `target` holds something else.
+        ValueError: `run_dir` is no run directory or is damaged; `target` holds something else, another comparison, or
+            finished runs that `run_dir` has not.
     """
     run_dir, target = Path(run_dir), Path(target)
     old = target.with_name(f".{target.name}.old")
@@ -72,6 +74,8 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES) -> di
         for name in ("summary.csv", "speedups.csv"):
             shutil.copy(snapshot / name, made / name)
         kept = stored_summary(summary)
+        if target.exists() and not replace and (told := lost(read_json(target / "summary.json"), kept)) is not None:
+            raise ValueError(f"{target} holds {told}; choose another name, or give --replace")
         write_json(made / "summary.json", kept)
         (made / ARCHIVE).write_bytes(packed(snapshot))
         left_out = []
@@ -92,6 +96,30 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES) -> di
         made.rename(target)
         shutil.rmtree(old, ignore_errors=True)
     return kept
+
+
+def lost(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """What of a stored summary the new one does not have, in words; None: nothing is lost.
+
+    A larger budget loses nothing: its runs go on from the earlier ones.
+    """
+    settings = {}
+    for which, summary in (("earlier", earlier), ("now", now)):
+        for task in summary["tasks"]:
+            training = {name: value for name, value in task["hyperparameters"]["training"].items() if name != "epochs"}
+            told = {"length": task["length"], "model": task["hyperparameters"]["model"], "training": training}
+            settings[which, task["name"]] = told if task["length"] is not None else None
+    for task in (task["name"] for task in earlier["tasks"]):
+        own, new = settings["earlier", task], settings.get(("now", task))
+        if own is not None and new is not None and own != new:
+            return f"another comparison, with other settings of {task}"
+    done = {(run["task"], run["mask"], run["seed"]) for run in now["runs"] if run["status"] in STATUSES}
+    gone = [run for run in earlier["runs"] if run["status"] in STATUSES
+            and (run["task"], run["mask"], run["seed"]) not in done]  # fmt: skip
+    if gone:
+        first = gone[0]
+        return f"{len(gone)} finished runs that are not there now, {first['task']}/{first['mask']}/seed-{first['seed']} among them"
+    return None
 
 
 def stored_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +150,8 @@ def _portable(text: str) -> str:
             text = re.sub(
                 rf"{re.escape(place)}(?![\w.-])" if not place.endswith("/") else re.escape(place), instead, text
             )
-    return text
+    # An experiment of another checkout: its file is the same here.
+    return re.sub(r"(?<![\w.~/-])/[^\s\"]*/(recipes/[^\s\"]+\.yaml)", r"\1", text)
 
 
 def packed(run_dir: Path) -> bytes:
@@ -220,6 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_directory", nargs="?", type=Path, help="what `semfocus compare` writes")
     parser.add_argument("--as", dest="name", help="the folder's name below recipes/results")
+    parser.add_argument("--replace", action="store_true", help="also where the name holds runs that would be lost")
     parser.add_argument("--unpack", type=Path, metavar="STORED", help="a folder that this command wrote")
     parser.add_argument("--to", type=Path, metavar="DIR", help="where --unpack puts the run directory")
     options = parser.parse_args(arguments)
@@ -231,7 +261,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error("give a run directory and --as NAME, or --unpack STORED and --to DIR")
         if not re.fullmatch(r"[a-z0-9_]+", options.name):
             raise ValueError(f"--as is {options.name!r}; allowed: small letters, digits and '_'")
-        summary = store(options.run_directory, RESULTS / options.name)
+        summary = store(options.run_directory, RESULTS / options.name, replace=options.replace)
     except (ValueError, OSError) as error:
         print(f"store_results: {error}", file=sys.stderr)
         return 2

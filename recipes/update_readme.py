@@ -12,7 +12,9 @@ Results that the README shows are kept in recipes/results/; a test compares the 
 """
 
 import argparse
+import itertools
 import json
+import math
 import re
 import shutil
 import statistics
@@ -22,6 +24,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from hf_semfocus.report.files import drawn, write_whole
@@ -159,7 +162,15 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
 def _verdict(entry: Mapping[str, Any] | None) -> str:
     if entry is None or entry["verdict"] == "not tested":
         return "–" if entry is None else "not tested"
-    return f"**{entry['verdict']}**{' (provisional)' if entry['provisional'] else ''}"
+    return f"**{entry['verdict']}**{' (left open)' if left_open(entry) else ''}{' (provisional)' if entry['provisional'] else ''}"
+
+
+def left_open(entry: Mapping[str, Any]) -> bool:
+    """Whether "not reproduced" means only that nothing was decided: no case of the claim went the other way."""
+    said = entry["numbers"]
+    return (
+        entry["verdict"] == "not reproduced" and ("(open)" in said or "open on" in said) and "the opposite" not in said
+    )
 
 
 def stored_settings(results: Path = RESULTS) -> dict[str, dict[str, Any]]:
@@ -211,8 +222,16 @@ def _setting(summary: Mapping[str, Any], task: str, words: str) -> str:
     )
 
 
+def _gain(summary: Mapping[str, Any], task: str) -> float:
+    (used,) = (entry["hyperparameters"]["model"] for entry in summary["tasks"] if entry["name"] == task)
+    return used.get("attention_gain", 1.0)
+
+
 def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5") -> Figure:
-    """Epochs to τ against attention gain², a panel a task; a pale triangle at the budget is a run that did not reach τ."""
+    """Epochs to τ against attention gain², a panel a task, lines through the medians.
+
+    An open triangle at the budget is a run that did not reach τ; a dotted line ends in a median that is only known to lie above.
+    """
     swept = {name: summary for name, summary in stored.items() if not SETTINGS[name]}
     first = next(iter(swept.values()))
     tasks = [task["name"] for task in first["tasks"] if all(_told(s, task["name"], mask) for s in swept.values())]
@@ -221,26 +240,35 @@ def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5")
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0], tasks, strict=True):
         prepare(axes, LIGHT)
         for name, sideways in (("full", 1 / 1.04), (mask, 1.04)):
-            style, means = styles[name], []
+            style, medians = styles[name], []
             for summary in swept.values():
-                (used,) = (entry["hyperparameters"]["model"] for entry in summary["tasks"] if entry["name"] == task)
-                scores = used.get("attention_gain", 1.0) ** 2
+                scores = _gain(summary, task) ** 2
                 runs = [run for run in summary["runs"] if (run["task"], run["mask"]) == (task, name)]
-                for run in runs:
+                for number, run in enumerate(runs):
                     reached = run["epochs_to_tau"] is not None
-                    axes.plot(scores * sideways, run["epochs_to_tau"] if reached else run["budget"], style.marker if reached else "^",
-                              color=style.colour, alpha=0.8 if reached else 0.3, markersize=5.5)  # fmt: skip
-                means.append((scores, statistics.median(run["epochs_to_tau"] or run["budget"] for run in runs)))
-            axes.plot(*zip(*means, strict=True), color=style.colour, linewidth=1.6)
+                    # Censored runs lie on one height: side by side they can be counted.
+                    place = scores * sideways * (1.0 if reached else 1.05 ** (number - 1))
+                    axes.plot(place, run["epochs_to_tau"] if reached else run["budget"], style.marker if reached else "^",
+                              color=style.colour, alpha=0.8, markersize=5.5, fillstyle="full" if reached else "none")  # fmt: skip
+                middle = statistics.median_low(run["epochs_to_tau"] or math.inf for run in runs)
+                medians.append((scores, min(middle, max(run["budget"] for run in runs)), middle == math.inf))
+            for before, after in itertools.pairwise(medians):
+                bound = before[2] or after[2]  # the median is known to lie above, and not where
+                ends = zip(before[:2], after[:2], strict=True)
+                axes.plot(*ends, color=style.colour, linewidth=1.2 if bound else 1.6, linestyle=":" if bound else "-")
         axes.set_xscale("log")
         axes.set_yscale("log")
-        plain_log_ticks(axes.xaxis)
         plain_log_ticks(axes.yaxis)
+        gains = [_gain(summary, task) for summary in swept.values()]
+        axes.set_xticks([gain**2 for gain in gains], [f"{gain**2:.2g}\n{gain:g}" for gain in gains])
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.set_title(task, **title_style(LIGHT))
-        axes.set_xlabel("initial scores over the default's (attention gain²)", color=LIGHT.ink)
+        axes.set_xlabel("initial scores over the default's; below: attention gain", color=LIGHT.ink)
     figure.axes[0].set_ylabel("epochs to 95 % training accuracy", color=LIGHT.ink)
     keys = [mask_key(styles[name], name) for name in ("full", mask)]
-    keys.append(Line2D([], [], color=LIGHT.faint, marker="^", linestyle="", label="not reached within the budget"))
+    keys.append(
+        Line2D([], [], color=LIGHT.faint, marker="^", linestyle=":", fillstyle="none", label="more than the budget")
+    )
     figure.legend(handles=keys, loc="outside upper right", ncols=3, **legend_style(LIGHT))
     return figure
 

@@ -225,11 +225,38 @@ def test_the_same_runs_give_the_same_bytes_and_other_runs_replace_them_whole(syn
     assert digests(target) == digests(stored)
     (target / "left_over.png").write_bytes(b"a picture of an earlier state")
     other = write_run_directory(tmp_path / "other", {"even_pairs": {"full": [27], "topk:5": [8]}})
-    store_results.store(other, target, pictures=("speedups",))
+    with pytest.raises(ValueError, match=r"finished runs that are not there now, .* give --replace"):
+        store_results.store(other, target, pictures=("speedups",))
+    assert (target / "left_over.png").exists()
+    store_results.store(other, target, pictures=("speedups",), replace=True)
     assert {path.name for path in target.iterdir()} == {
         "README.md", "histories.tar.xz", "speedups.csv", "speedups.png", "summary.csv", "summary.json",
     }  # fmt: skip
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_a_store_would_lose_is_known():
+    lost = recipe("store_results").lost
+    kept = json.loads((RESULTS / "theory" / "summary.json").read_text(encoding="utf-8"))
+    assert lost(kept, kept) is None
+    longer, hotter = (json.loads(json.dumps(kept)) for _ in range(2))
+    for task in longer["tasks"]:
+        task["hyperparameters"]["training"]["epochs"] = 90
+    assert lost(kept, longer) is None
+    hotter["tasks"][0]["hyperparameters"]["model"]["attention_gain"] = 2.0
+    assert lost(kept, hotter) == f"another comparison, with other settings of {kept['tasks'][0]['name']}"
+    shorter = {**kept, "runs": kept["runs"][1:]}
+    assert lost(shorter, kept) is None
+    assert lost(kept, shorter).startswith("1 finished runs that are not there now, even_pairs/full/seed-0")
+
+
+def test_experiments_of_another_checkout_are_named_by_their_place_in_this_one():
+    portable = recipe("store_results")._portable
+    told = 'compare --config /tmp/wt/recipes/ablations/depth_2.yaml --output runs/depth_2 "/home/me/x/recipes/theory.yaml"'
+    assert (
+        portable(told) == 'compare --config recipes/ablations/depth_2.yaml --output runs/depth_2 "recipes/theory.yaml"'
+    )
+    assert portable("recipes/reduced.yaml my/recipes/own.yaml") == "recipes/reduced.yaml my/recipes/own.yaml"
 
 
 def test_a_store_that_fails_leaves_what_was_there(synthetic, tmp_path, monkeypatch):
@@ -640,3 +667,8 @@ def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):
     assert "| top-k attention (topk:5) learns faster than full attention | **reproduced** | not tested |" in short
     assert "| robust to depth (2, 3, 6 blocks) | not tested | – |" in short
     assert "recipes/results/claims.md" in short
+    left_open = recipe("update_readme").left_open
+    told = {"verdict": "not reproduced", "numbers": "a: 1.1× [0.9, 1.3] (open)"}
+    assert left_open(told)
+    assert not left_open({**told, "numbers": told["numbers"] + "; b: 0.5× [0.4, 0.6] (the opposite)"})
+    assert not left_open({**told, "verdict": "mixed"})
