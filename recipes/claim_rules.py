@@ -56,12 +56,12 @@ def side(entry: Mapping[str, Any] | None) -> Side:
     if entry["interval_kind"] in INTERVALS:
         way = "up" if entry["low"] > 1 else "down" if entry["high"] < 1 else "open"
         return Side(way, text)
-    if any("(unfinished)" in epochs for epochs in told):
-        return Side("missing", f"{text}, not finished")
     for way, name in (("up", "faster"), ("down", "slower")):
         p = sum(math.comb(n, count) for count in range(entry[name], n + 1)) / 2**n
         if p < SIGN_LEVEL:
             return Side(way, f"{text}, sign test p = {p:.2g}")
+    if any("(unfinished)" in epochs for epochs in told):
+        return Side("missing", f"{text}, not finished")
     return Side("undetermined" if entry["undetermined"] == n else "open", text)
 
 

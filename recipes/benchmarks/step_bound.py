@@ -194,7 +194,7 @@ def main() -> None:
         else (f"medians of {arguments.epochs} epochs, each beside the bare products of its steps")
     )
     print(
-        f"semfocus train on {arguments.task}: batch 100, length {arguments.length}, {arguments.layers} blocks, d 64, "
+        f"steps of semfocus train on {arguments.task}: batch 100, length {arguments.length}, {arguments.layers} blocks, d 64, "
         f"{arguments.threads} thread(s), {what}"
     )
     for mask in arguments.masks:
