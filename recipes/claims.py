@@ -85,8 +85,8 @@ PAPER = TIERS["paper size"]
 RULES = f"""\
 - The primary form and the rule of the interval were fixed before any run. The rules for censored pairs and over the tasks were committed
   (`c978bd9`) when 12 runs of the first comparison (`first_search`) had ended (even_pairs and missing_duplicate_string, full and topk:5).
-  After its results were known the search was extended, the recipes were replaced (`23fa1d0`), and `reduced` was run anew. That accuracies of
-  diverged runs and tasks without a decided pair count for nothing came last (`2a2d5c4`).
+  After its results were known the search was extended, the recipes were replaced (`23fa1d0`), and `reduced` was run anew. That accuracies
+  of diverged runs and tasks without a decided pair count for nothing came last (`2a2d5c4`).
 - The primary form is multihead attention with scale 1/√T; bilinear is judged apart. τ is 95 % accuracy on the whole training split.
 - *Speed-up*: epochs of full attention to τ over epochs of the mask, paired by seed (DESIGN §2). *Reproduced* where the 95 % interval
   of the geometric mean (Student-t on logs for 3–9 pairs) excludes 1 in the claimed direction.
@@ -102,7 +102,8 @@ RULES = f"""\
 - A claim about several cases (tasks, variants) is reproduced only if it holds in all of them, mixed if it holds in some, not
   reproduced if it holds in none that was judged and none is missing. "Not reproduced (left open)": nothing was decided against it either,
   which with 3 to 5 seeds and a few epochs a run says little; a difference of 1.3× would often stay open.
-- *Not tested*: nothing stored, fewer than {rules.FEWEST_PAIRS} pairs, runs that are not finished and whose bounds do not decide, or only undetermined pairs. A verdict is
+- *Not tested*: nothing stored, fewer than {rules.FEWEST_PAIRS} pairs, runs that are not finished and whose bounds do not decide, or
+  only undetermined pairs. A verdict is
   *provisional* while runs that it reads are missing.
 - The claims *without a search* are ours and were added after the verdicts on even_pairs and missing_duplicate_string with searched settings
   were known: they ask whether the advantage that the unsearched setting shows (`theory`) survives the same changes. Same rule, one task.
