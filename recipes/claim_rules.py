@@ -9,7 +9,7 @@ can decide (1/32): a weaker standard than the interval's 2.5 % a side, and where
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -24,6 +24,7 @@ NOTICEABLE = 0.01  # difference of held-out accuracy below which no task is call
 INTERVALS = ("student_t_95", "bootstrap_95")
 
 REPRODUCED, NOT_REPRODUCED, MIXED, NOT_TESTED = "reproduced", "not reproduced", "mixed", "not tested"
+_OPPOSITE = {"up": "down", "down": "up"}
 Summary = Mapping[str, Any]
 Stored = Mapping[str, Summary]
 
@@ -42,6 +43,9 @@ class Verdict:
 
     verdict: str
     numbers: str
+    left_open: bool = (
+        False  # "not reproduced" because nothing was decided, not because something was decided against it
+    )
 
 
 def side(entry: Mapping[str, Any] | None) -> Side:
@@ -78,13 +82,20 @@ def of_cases(cases: Mapping[str, Side], claimed: str = "up") -> Verdict:
         return Verdict(REPRODUCED, numbers)
     if held + others == 0 or (missing and (not held or not others)):
         return Verdict(NOT_TESTED, numbers)
-    return Verdict(MIXED if held else NOT_REPRODUCED, numbers)
+    return Verdict(MIXED if held else NOT_REPRODUCED, numbers, left_open=not held and _OPPOSITE[claimed] not in ways)
+
+
+def verdict_words(entry: Mapping[str, Any]) -> str:
+    """The verdict of an entry of claims.json, in Markdown."""
+    if entry["verdict"] == NOT_TESTED:
+        return NOT_TESTED
+    notes = [f" ({name.replace('_', ' ')})" for name in ("left_open", "provisional") if entry[name]]
+    return f"**{entry['verdict']}**{''.join(notes)}"
 
 
 def words(case: Side, claimed: str) -> str:
     """A case in words; what the rule made of it stands where the numbers alone do not tell."""
-    opposite = {"up": "down", "down": "up"}[claimed]
-    note = {opposite: "the opposite", "open": "open", "missing": "not enough runs"}.get(case.way, "")
+    note = {_OPPOSITE[claimed]: "the opposite", "open": "open", "missing": "not enough runs"}.get(case.way, "")
     return f"{case.text}{f' ({note})' if note else ''}"
 
 
@@ -95,7 +106,7 @@ def over_tasks(values: Mapping[str, float], sides: Mapping[str, Side], claimed: 
     decided the other way. *mixed*: some task is decided as claimed, or the interval is, without the rest. *not reproduced*:
     none of that. *not tested*: fewer tasks.
     """
-    opposite = {"up": "down", "down": "up"}[claimed]
+    opposite = _OPPOSITE[claimed]
     by_way: dict[str, list[str]] = {}
     for task, one in sides.items():
         by_way.setdefault(one.way, []).append(task)
@@ -116,7 +127,8 @@ def over_tasks(values: Mapping[str, float], sides: Mapping[str, Side], claimed: 
         verdict = REPRODUCED
     else:
         verdict = MIXED if clear or claimed in by_way else NOT_REPRODUCED
-    return Verdict(verdict, "; ".join([mean, *parts]))
+    against = opposite in by_way or (high < 1 if claimed == "up" else low > 1)
+    return Verdict(verdict, "; ".join([mean, *parts]), left_open=verdict == NOT_REPRODUCED and not against)
 
 
 def ratio(value: float) -> str:
@@ -312,7 +324,8 @@ def near_chance(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -
         cases[mask] = Side(way, f"held-out {min(finals):.3f}–{max(finals):.3f} (chance or majority {limit:.3f})")
     found = of_cases(cases)
     not_run = [mask for mask in masks if mask not in cases]
-    return Verdict(found.verdict, "; ".join([found.numbers, *([f"not run: {', '.join(not_run)}"] if not_run else [])]))
+    told = f"not run: {', '.join(not_run)}" if not_run else ""
+    return replace(found, numbers="; ".join(filter(None, [found.numbers, told])))
 
 
 def like_full(summaries: Sequence[Summary], tasks: Sequence[str], mask: str, others: Sequence[str]) -> Verdict:

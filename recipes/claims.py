@@ -17,7 +17,6 @@ from typing import Any
 import claim_rules as rules
 from claim_rules import NOT_TESTED, REPRODUCED, Stored, Summary, Verdict
 from store_results import ARCHIVE, counts
-from update_readme import left_open
 
 from hf_semfocus.data import list_tasks
 from hf_semfocus.report.tables import length_text
@@ -75,12 +74,11 @@ SOURCES: dict[str, dict[str, Any]] = {
     "first_bilinear": {**FIRST, "model.attention_form": "bilinear"},
 }
 VARIANTS = tuple(name for name in SOURCES if name.startswith("first_"))
-ABLATIONS = tuple(name for name in SOURCES if name not in VARIANTS and name.startswith(("activation", "optimizer", "form", "heads", "depth",
-                                                                                       "k_", "rate")))  # fmt: skip
 # In what an ablation may differ beside its name: it says what is recorded and for how long, not how a run learns.
 NO_MATTER = ("training.analysis_every", "training.epochs")
 TIERS = {"reduced size": ("reduced", "listops_reduced"), "paper size": ("paper_size", "listops_paper")}
 PAPER = TIERS["paper size"]
+ABLATIONS = tuple(name for name in SOURCES if name not in {*TIERS["reduced size"], *PAPER, *VARIANTS, "theory"})
 
 RULES = f"""\
 - The primary form and the rule of the interval were fixed before any run. The rules for censored pairs and over the tasks were committed
@@ -103,8 +101,7 @@ RULES = f"""\
   reproduced if it holds in none that was judged and none is missing. "Not reproduced (left open)": nothing was decided against it either,
   which with 3 to 5 seeds and a few epochs a run says little; a difference of 1.3× would often stay open.
 - *Not tested*: nothing stored, fewer than {rules.FEWEST_PAIRS} pairs, runs that are not finished and whose bounds do not decide, or
-  only undetermined pairs. A verdict is
-  *provisional* while runs that it reads are missing.
+  only undetermined pairs. A verdict is *provisional* while runs that it reads are missing.
 - The claims *without a search* are ours and were added after the verdicts on even_pairs and missing_duplicate_string with searched settings
   were known: they ask whether the advantage that the unsearched setting shows (`theory`) survives the same changes. Same rule, one task.
 - The size stands beside each verdict: a verdict at reduced size says nothing of the paper's size.
@@ -355,6 +352,7 @@ def judged(stored: Stored) -> dict[str, Any]:
                 "missing": missing,
                 "rule": claim.rule,
                 "verdict": found.verdict,
+                "left_open": found.left_open,
                 "provisional": found.verdict != NOT_TESTED
                 and any(_not_ended(stored[n]) for n in claim.read if n in stored),
                 "numbers": numbers,
@@ -426,17 +424,11 @@ def _table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     for entry in entries:
         by_claim.setdefault(entry["name"], []).append(entry)
     for name, own in by_claim.items():
-        verdicts = "<br>".join(f"{entry['size']}: {_verdict(entry)}" for entry in own)
+        verdicts = "<br>".join(f"{entry['size']}: {rules.verdict_words(entry)}" for entry in own)
         numbers = "<br>".join(f"{entry['size'].split(' (')[0]}: {entry['numbers']}" for entry in own)
         cells = (f"{own[0]['claim']} (`{name}`)", own[0]["source"], verdicts, numbers)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return rows
-
-
-def _verdict(entry: Mapping[str, Any]) -> str:
-    if entry["verdict"] == NOT_TESTED:
-        return NOT_TESTED
-    return f"**{entry['verdict']}**{' (left open)' if left_open(entry) else ''}{' (provisional)' if entry['provisional'] else ''}"
 
 
 def _stored_table(stored: Mapping[str, Mapping[str, int] | None]) -> list[str]:

@@ -495,17 +495,17 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
         value = getattr(options, name)
         if value is not None and value < least:
             raise ValueError(f"--{name} is {value}; allowed: at least {least}")
-    if options.write is not None:  # now, and not after hours
-        for folder in (options.write, results_folder(options.write)):
-            folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(folder, os.W_OK):
-                raise ValueError(f"{folder} cannot be written")
     options.points = [point(words) for words in options.point]
     options.tasks = list(dict.fromkeys(options.tasks))
     for task in options.tasks:
         task_info(task)
     if importlib.util.find_spec("optuna") is None:
         raise ValueError("optuna is not installed; pip install -c constraints.txt -e '.[search]'")
+    if options.write is not None:  # now, and not after hours
+        for folder in (options.write, results_folder(options.write)):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                raise ValueError(f"{folder} cannot be written")
     return options
 
 

@@ -69,7 +69,7 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
         try:
             _copy(run_dir, snapshot)
             summary = write_summary(snapshot)
-        except (ValueError, TypeError) as error:  # what is damaged is the user's file, not our copy of it
+        except ValueError as error:  # what is damaged is the user's file, not our copy of it
             raise ValueError(f"{run_dir}: {str(error).replace(str(snapshot), str(run_dir))}") from error
         for name in ("summary.csv", "speedups.csv"):
             shutil.copy(snapshot / name, made / name)
@@ -113,12 +113,16 @@ def lost(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
         own, new = settings["earlier", task], settings.get(("now", task))
         if own is not None and new is not None and own != new:
             return f"another comparison, with other settings of {task}"
-    done = {(run["task"], run["mask"], run["seed"]) for run in now["runs"] if run["status"] in STATUSES}
-    gone = [run for run in earlier["runs"] if run["status"] in STATUSES
-            and (run["task"], run["mask"], run["seed"]) not in done]  # fmt: skip
-    if gone:
-        first = gone[0]
-        return f"{len(gone)} finished runs that are not there now, {first['task']}/{first['mask']}/seed-{first['seed']} among them"
+    before, after = (
+        {
+            f"{run['task']}/{run['mask']}/seed-{run['seed']}"
+            for run in summary["runs"]
+            if run["status"] in STATUSES and run["status"] != "failed"
+        }
+        for summary in (earlier, now)
+    )
+    if gone := sorted(before - after):
+        return f"{len(gone)} finished runs that are not there now, {gone[0]} among them"
     return None
 
 

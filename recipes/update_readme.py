@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from claim_rules import verdict_words
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
@@ -148,7 +149,7 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
         by_claim.setdefault(entry["claim"], {})[entry["size"].split(" (")[0]] = entry
     told = [("claim", *columns), ("---",) * (1 + len(columns))]
     for words, by_size in by_claim.items():
-        told.append((words, *(_verdict(by_size.get(size)) for size in columns)))
+        told.append((words, *(verdict_words(by_size[size]) if size in by_size else "–" for size in columns)))
     lines = [f"| {' | '.join(row)} |" for row in told]
     lines += [
         "",
@@ -157,20 +158,6 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
     if (results / MAIN_PICTURE).is_file():
         lines = [f"![Speed-ups of each mask on each task](recipes/results/{MAIN_PICTURE})", "", *lines]
     return "\n".join(lines)
-
-
-def _verdict(entry: Mapping[str, Any] | None) -> str:
-    if entry is None or entry["verdict"] == "not tested":
-        return "–" if entry is None else "not tested"
-    return f"**{entry['verdict']}**{' (left open)' if left_open(entry) else ''}{' (provisional)' if entry['provisional'] else ''}"
-
-
-def left_open(entry: Mapping[str, Any]) -> bool:
-    """Whether "not reproduced" means only that nothing was decided: no case of the claim went the other way."""
-    said = entry["numbers"]
-    return (
-        entry["verdict"] == "not reproduced" and ("(open)" in said or "open on" in said) and "the opposite" not in said
-    )
 
 
 def stored_settings(results: Path = RESULTS) -> dict[str, dict[str, Any]]:

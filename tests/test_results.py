@@ -252,7 +252,7 @@ def test_what_a_store_would_lose_is_known():
 
 def test_experiments_of_another_checkout_are_named_by_their_place_in_this_one():
     portable = recipe("store_results")._portable
-    told = 'compare --config /tmp/wt/recipes/ablations/depth_2.yaml --output runs/depth_2 "/home/me/x/recipes/theory.yaml"'
+    told = 'compare --config /elsewhere/clone/recipes/ablations/depth_2.yaml --output runs/depth_2 "/a/b/recipes/theory.yaml"'
     assert (
         portable(told) == 'compare --config recipes/ablations/depth_2.yaml --output runs/depth_2 "recipes/theory.yaml"'
     )
@@ -665,8 +665,16 @@ def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):
     assert "| top-k attention (topk:5) learns faster than full attention | **reproduced** | not tested |" in short
     assert "| robust to depth (2, 3, 6 blocks) | not tested | – |" in short
     assert "recipes/results/claims.md" in short
-    left_open = recipe("update_readme").left_open
-    told = {"verdict": "not reproduced", "numbers": "a: 1.1× [0.9, 1.3] (open)"}
-    assert left_open(told)
-    assert not left_open({**told, "numbers": told["numbers"] + "; b: 0.5× [0.4, 0.6] (the opposite)"})
-    assert not left_open({**told, "verdict": "mixed"})
+
+
+def test_not_reproduced_says_where_nothing_was_decided_against_the_claim(summary_of):
+    claims, rules = recipe("claims"), recipe("claim_rules")
+    for outcome, expected in ((ALIKE, True), (SLOWER, False)):
+        found = claims.judged({"reduced": summary_of(dict.fromkeys(NNCH, outcome))})["claims"]
+        for name in ("topk_faster", "topk_faster_even_pairs"):
+            (entry,) = (one for one in found if one["name"] == name and one["size"].startswith("reduced"))
+            assert entry["verdict"] == "not reproduced"
+            assert entry["left_open"] is expected
+            assert ("(left open)" in rules.verdict_words(entry)) is expected
+    assert not rules.of_cases({"a": rules.Side("up", ""), "b": rules.Side("open", "")}).left_open
+    assert not rules.of_cases({"a": rules.Side("down", ""), "b": rules.Side("open", "")}).left_open

@@ -8,7 +8,8 @@ products backward, nothing else. A step's time is the epoch's training time over
 (checkpoint, history) are apart. Printed: medians over epochs, and the median of the ratios of neighbours. The goal is at most 1.5.
 
 `--allocator` compares the steps' page faults with and without the allocator setting that runs make, in processes of their own.
-`--profile` says where a step's time goes: the share of each kind of operation in what torch's profiler counts of 20 steps.
+`--profile` says where a step's time goes: the share of each kind of operation in what torch's profiler counts of 20 steps
+of a plain loop with the run's model, batches, clipping and SGD.
 """
 
 import argparse
@@ -188,14 +189,18 @@ def main() -> None:
     if arguments.allocator:
         compare_allocators(arguments)
         return
-    what = (
-        "a step's shares by torch's profiler"
-        if arguments.profile
-        else (f"medians of {arguments.epochs} epochs, each beside the bare products of its steps")
+    steps_of, told = (
+        "steps of semfocus train",
+        f"medians of {arguments.epochs} epochs, each beside the bare products of its steps",
     )
+    if arguments.profile:
+        steps_of, told = (
+            "steps of a plain loop with the same model and batches",
+            "shares of the time by torch's profiler",
+        )
     print(
-        f"steps of semfocus train on {arguments.task}: batch 100, length {arguments.length}, {arguments.layers} blocks, d 64, "
-        f"{arguments.threads} thread(s), {what}"
+        f"{steps_of} on {arguments.task}: batch 100, length {arguments.length}, {arguments.layers} blocks, d 64, "
+        f"{arguments.threads} thread(s), {told}"
     )
     for mask in arguments.masks:
         spec = RunSpec.from_dict(
