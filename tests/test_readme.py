@@ -1,6 +1,5 @@
 """What the README prints is what its commands gave, and its code runs."""
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -9,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.recipe_modules import recipe
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def _updater():
-    spec = importlib.util.spec_from_file_location("update_readme", ROOT / "recipes" / "update_readme.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return recipe("update_readme")
 
 
 def section(name):

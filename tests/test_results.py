@@ -2,16 +2,15 @@
 
 import csv
 import hashlib
-import importlib
 import json
 import math
 import re
 import statistics
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.recipe_modules import recipe
 from tests.report.synthetic import EVERYTHING, write_run_directory
 
 ROOT = Path(__file__).parents[1]
@@ -19,15 +18,6 @@ RECIPES = ROOT / "recipes"
 RESULTS = RECIPES / "results"
 STORED = sorted(path.parent for path in RESULTS.glob("[!.]*/histories.tar.xz"))  # a killed store leaves dot-folders
 each_stored = pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
-
-
-def recipe(name):
-    """A module of recipes/, with its neighbours within reach as they are for a script."""
-    sys.path.insert(0, str(RECIPES))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(RECIPES))
 
 
 @pytest.fixture(scope="session")
