@@ -80,7 +80,9 @@ NO_MATTER = ("training.analysis_every", "training.epochs")
 TIERS = {"reduced size": ("reduced", "listops_reduced"), "paper size": ("paper_size", "listops_paper")}
 PAPER = TIERS["paper size"]
 UNSEARCHED = {"reduced size": "theory", "paper size": "paper_size_first"}
-ABLATIONS = tuple(name for name in SOURCES if name not in {*TIERS["reduced size"], *PAPER, *VARIANTS, *UNSEARCHED.values()})
+ABLATIONS = tuple(
+    name for name in SOURCES if name not in {*TIERS["reduced size"], *PAPER, *VARIANTS, *UNSEARCHED.values()}
+)
 
 RULES = f"""\
 - The primary form and the rule of the interval were fixed before any run. The rules for censored pairs and over the tasks were committed
