@@ -274,12 +274,16 @@ def load(results: Path = RESULTS) -> dict[str, Summary]:
     for name in SOURCES:
         folder = results / name
         if (folder / ARCHIVE).is_file():
-            stored[name] = read_json(folder / "summary.json")
-            if not isinstance(stored[name], dict) or not {"tasks", "runs", "speedups", "baseline"} <= set(
-                stored[name]
-            ):
-                raise ValueError(f"{folder / 'summary.json'} is damaged: it holds no summary")
-            check(name, stored[name])
+            path = folder / "summary.json"
+            stored[name] = read_json(path)
+            try:
+                check(name, stored[name])
+                counts(stored[name])
+                _ = stored[name]["speedups"], stored[name]["seeds"], stored[name]["baseline"]
+            except (AttributeError, KeyError, IndexError, TypeError) as error:
+                raise ValueError(
+                    f"{path} is damaged ({error!r}): it holds no summary; restore it, or store the comparison again"
+                ) from error
     for names, base in ((ABLATIONS, "reduced"), (VARIANTS, "theory")):
         for name in names:
             if name in stored and base in stored:

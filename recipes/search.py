@@ -74,6 +74,7 @@ MODEL = ("embedding_std", "position_std", "attention_gain")
 TRAINING = ("learning_rate", "max_grad_norm", "lr_decay", "batch_size")
 FIXED = {"attention_form": "multihead", "position_embedding_type": "learned", "norm_position": "post"}
 TAU = 0.95
+JOURNAL = "journal.log"
 FIRST_SEARCH_SEED = 1000  # comparisons have seeds 0, 1, 2, …
 COMPARED_SEEDS = (0, 1, 2)
 # Seeds differ: full attention took 27 and 15 epochs on even_pairs with one set. The comparison gets more than the search.
@@ -238,7 +239,14 @@ class Search:
         self.study = optuna.create_study(study_name=task, storage=storage, load_if_exists=True)
         first = specification(options, task, FIRST).to_dict()
         settings = json.loads(json.dumps({"run": first, "log": LOG, "choices": CHOICES}))
-        other = _other(self.study.user_attrs.get("settings", settings), settings)
+        # They are written before any trial.
+        earlier = self.study.user_attrs.get("settings", None if self.study.trials else settings)
+        if not isinstance(earlier, dict) or set(earlier) != set(settings) or not isinstance(earlier["run"], dict):
+            raise ValueError(
+                f"{options.output / JOURNAL} is damaged: the search of {task} has lost its settings; restore it from a copy, or "
+                "choose another --output"
+            )
+        other = _other(earlier, settings)
         if other is not None:
             raise ValueError(f"{options.output} holds another search of {task} ({other}); choose another --output")
         self.study.set_user_attr("settings", settings)
@@ -251,18 +259,32 @@ class Search:
         # asked for answers for those asked for: the table and the budget agree.
         self.parameters: dict[int, dict[str, Any]] = {}
         self.by_hand: set[int] = set()
+        known = [trial.params for trial in self.study.trials]
         for parameters in [*drawn, *options.points]:
-            known = [trial.params for trial in self.study.trials]
             if parameters not in known:
-                specification(options, task, parameters)  # what no run can have is refused before it is written down
-                space = {name: distribution(name, value) for name, value in parameters.items()}
-                self.study.add_trial(optuna.create_trial(state=running, params=parameters, distributions=space))
                 known.append(parameters)
-            self.parameters[known.index(parameters)] = parameters
+            number = known.index(parameters)
+            self.parameters[number] = parameters
             if parameters not in drawn:
-                self.by_hand.add(known.index(parameters))
+                self.by_hand.add(number)
+        # What no run can have, and what is another trial's folder, is refused before anything is written down.
+        for number, parameters in self.parameters.items():
+            self._check_folder(number, specification(options, task, parameters))
+        for parameters in known[len(self.study.trials) :]:
+            space = {name: distribution(name, value) for name, value in parameters.items()}
+            self.study.add_trial(optuna.create_trial(state=running, params=parameters, distributions=space))
         self.scores: dict[int, Score] = {}
         self.written = False
+
+    def _check_folder(self, number: int, asked: RunSpec) -> None:
+        """A trial's folder is found by its number, which is its place in the journal: one that lost a line would mix them up."""
+        run = read_run(self.folder(number))
+        other = None if run is None else difference(run.spec, asked.to_dict())
+        if other is not None:
+            raise ValueError(
+                f"{self.folder(number)} is not trial {number} of {self.options.output / JOURNAL} ({other}): the journal has lost "
+                "trials, or is another search's; restore it from a copy, or choose another --output"
+            )
 
     def folder(self, number: int) -> Path:
         """Where a trial's run is."""
@@ -395,18 +417,44 @@ def _other(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return told
 
 
+# How each line of Optuna's journal begins.
+ENTRY = b'{"op_code"'
+
+
 def open_journal(path: Path) -> Any:
-    """Optuna's storage in a file that only grows. A last line that a power cut left half written goes: it is told again."""
+    """Optuna's storage in a file that only grows. A last line that a power cut left half written goes: it is told again.
+
+    Raises:
+        ValueError: the file is something else, or damaged elsewhere; it is left as it is.
+    """
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
+    remedy = "restore it from a copy, or choose another --output"
     if path.is_file():
-        whole = path.read_bytes()
-        if not whole.endswith(b"\n"):
-            write_atomically(path, whole[: whole.rfind(b"\n") + 1].decode("utf-8"))
+        *lines, tail = path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            if not _is_entry(line):
+                raise ValueError(f"{path} is damaged: line {number} is no entry of Optuna's journal; {remedy}")
+        if tail and not (tail.startswith(ENTRY) or ENTRY.startswith(tail)):
+            raise ValueError(f"{path} is damaged: its last line is no entry of Optuna's journal; {remedy}")
+        if tail:
+            write_atomically(path, b"".join(line + b"\n" for line in lines).decode("utf-8"))
     # Nobody else writes here (see `held`): a lock file is one that a killed search left behind.
     Path(f"{path}.lock").unlink(missing_ok=True)
-    return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
+    try:
+        return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
+    except (AssertionError, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        # Entries that Optuna cannot follow: of another version, or with a line lost between them.
+        raise ValueError(f"{path} is damaged: Optuna cannot read it ({error!r}); {remedy}") from error
+
+
+def _is_entry(line: bytes) -> bool:
+    try:
+        entry = json.loads(line)
+    except ValueError:  # also what is no UTF-8
+        return False
+    return isinstance(entry, dict) and "op_code" in entry
 
 
 class Bars:
@@ -520,13 +568,14 @@ def run(options: argparse.Namespace) -> int:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     console = Console()
     with held(options.output, "another search"):
-        storage = open_journal(options.output / "journal.log")
+        # First, as the settings of a search are fixed once they are in the journal: with this data it can be done.
+        prepare_data([specification(options, task, FIRST) for task in options.tasks])
+        storage = open_journal(options.output / JOURNAL)
         searches = [Search(task, options, storage) for task in options.tasks]
         units = [unit for search in searches for unit in search.units()]
         folders = [search.folder(number) for search in searches for number in search.parameters]
         for unit in units:
             check_memory(unit)
-        prepare_data(units)
         bars = Bars(searches, console)
         with bars.progress:
             results = train_all(units, folders, options.jobs or available_cores(), bars.update)

@@ -74,7 +74,7 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
         for name in ("summary.csv", "speedups.csv"):
             shutil.copy(snapshot / name, made / name)
         kept = stored_summary(summary)
-        if target.exists() and not replace and (told := lost(read_json(target / "summary.json"), kept)) is not None:
+        if target.exists() and not replace and (told := _lost_there(target / "summary.json", kept)) is not None:
             raise ValueError(f"{target} holds {told}; choose another name, or give --replace")
         write_json(made / "summary.json", kept)
         (made / ARCHIVE).write_bytes(packed(snapshot))
@@ -96,6 +96,14 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
         made.rename(target)
         shutil.rmtree(old, ignore_errors=True)
     return kept
+
+
+def _lost_there(path: Path, now: Mapping[str, Any]) -> str | None:
+    earlier = read_json(path)
+    try:
+        return lost(earlier, now)
+    except (AttributeError, KeyError, TypeError) as error:
+        return f"a damaged {path.name} ({error!r}), which does not tell what runs there are"
 
 
 def lost(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -138,13 +146,20 @@ def _copy(run_dir: Path, snapshot: Path) -> None:
     if not experiment.is_file():
         raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
     snapshot.mkdir()
-    (snapshot / experiment.name).write_text(_portable(experiment.read_text(encoding="utf-8")), encoding="utf-8")
+    (snapshot / experiment.name).write_text(_portable(_text(experiment)), encoding="utf-8")
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
         own = snapshot / folder.relative_to(run_dir)
         for name in RUN_FILES:
             if (folder / name).is_file():
                 own.mkdir(parents=True, exist_ok=True)
-                (own / name).write_text(_portable((folder / name).read_text(encoding="utf-8")), encoding="utf-8")
+                (own / name).write_text(_portable(_text(folder / name)), encoding="utf-8")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: it is not UTF-8 text ({error})") from None
 
 
 def _portable(text: str) -> str:

@@ -600,9 +600,14 @@ def test_claims_of_a_damaged_or_absent_folder(tmp_path, capsys):
     assert not (tmp_path / "typo").exists()
     (tmp_path / "reduced").mkdir()
     (tmp_path / "reduced" / "histories.tar.xz").touch()
-    (tmp_path / "reduced" / "summary.json").write_text("[]", encoding="utf-8")
-    assert claims.main(["--results", str(tmp_path)]) == 2
-    assert [line.split(": ")[0] for line in capsys.readouterr().err.splitlines()] == ["claims", "claims"]
+    damages = ("[]", "{}", "null", "garbage", '{"tasks": [{}], "runs": []}', '{"tasks": [], "runs": 5}')
+    for damage in damages:
+        (tmp_path / "reduced" / "summary.json").write_text(damage, encoding="utf-8")
+        assert claims.main(["--results", str(tmp_path)]) == 2
+    typo, *lines = capsys.readouterr().err.splitlines()
+    assert typo.startswith("claims: ")
+    assert len(lines) == len(damages)
+    assert all("summary.json is damaged" in line for line in lines)
 
 
 def test_runs_that_diverged_are_no_evidence_of_accuracy_and_are_named(summary_of):

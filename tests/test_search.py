@@ -151,6 +151,55 @@ def test_a_search_killed_in_a_trial_goes_on_and_ends_as_it_would_have(
     assert "0 of 2 trials reached 95" in text
 
 
+def test_a_damaged_or_foreign_journal_is_refused_and_loses_nothing(search, tmp_path, capsys, monkeypatch, in_process):
+    monkeypatch.chdir(tmp_path)
+    arguments = [*TINY, "--output", "out"]
+    assert search.main(arguments) == 0
+    path, table = tmp_path / "out" / "journal.log", tmp_path / "out" / "even_pairs.csv"
+    whole, expected = path.read_bytes(), table.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    kinds = [json.loads(line)["op_code"] for line in lines]  # 2: an attribute of the study, 4: a new trial
+    settings, first_trial = kinds.index(2), kinds.index(4)
+    damages = {
+        "notes": b"my notes, one line",
+        "binary": b"\xff\xfe\0abc",
+        "binary line": whole + b"\xff\n",
+        "null": b"null\n",
+        "list": b"[]\n",
+        "text": b'"x"\n',
+        "a history": b'{"epoch":1,"loss":2}\n',
+        "no study's name": b'{"op_code":0}\n',
+        "unknown entry": whole + b'{"op_code":99,"worker_id":"a"}\n',
+        "cut line": b"".join([lines[0], lines[1][:40], *lines[2:]]),
+        "blank line": b"".join([lines[0], b"\n", *lines[1:]]),
+        "no settings": b"".join(lines[:settings] + lines[settings + 1 :]),
+        "no trial 0": b"".join(lines[:first_trial] + lines[first_trial + 1 :]),
+    }
+    capsys.readouterr()
+    for name, content in damages.items():
+        path.write_bytes(content)
+        assert search.main(arguments) == 2, name
+        told = capsys.readouterr().err
+        (line,) = told.splitlines()
+        assert "journal.log" in line, name
+        assert "choose another --output" in line, name
+        assert path.read_bytes().startswith(content), name  # Optuna may ask for its study again
+    path.write_bytes(whole)
+    assert search.main(arguments) == 0
+    assert table.read_bytes() == expected
+
+
+def test_a_search_whose_data_cannot_be_made_leaves_no_settings_behind(
+    search, tmp_path, capsys, monkeypatch, in_process
+):
+    monkeypatch.chdir(tmp_path)
+    at = TINY.index("--validation-size")
+    too_many = [*TINY[: at + 1], "100000", *TINY[at + 2 :], "--output", "out"]
+    assert search.main(too_many) == 2
+    assert "100000" in capsys.readouterr().err.replace(",", "")
+    assert search.main([*TINY, "--output", "out"]) == 0
+
+
 def _check_recipe(path, table):
     """A recipe is a comparison of its own, with the hyperparameters of the table's chosen trial."""
     lines = path.read_text(encoding="utf-8").splitlines()

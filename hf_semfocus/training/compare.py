@@ -206,17 +206,14 @@ def _output_to(log) -> Iterator[None]:
 
 def _check_directory(experiment: Experiment, out: Path) -> None:
     """Refuses a directory whose runs the experiment does not hold: a report must not drop runs silently."""
-    if not (out / "experiment.json").exists():
-        if (out / "runs").exists():
-            raise ValueError(f"{out} holds runs without their experiment.json; choose another --output")
-        return
-    earlier = read_experiment(out)
-    names = earlier.get("units")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(
-            f"{out / 'experiment.json'} is damaged: it has no units; move it away, or choose another --output"
-        )
-    read_runs(out, earlier)  # every file of every run, before any is trained: the summary would refuse them afterwards
+    if (out / "experiment.json").exists():
+        earlier = read_experiment(out)
+    else:  # moved away because it was damaged: the runs' folders tell what there is
+        earlier = {"name": "without its experiment.json", "tasks": [], "masks": [], "seeds": []}
+    runs = read_runs(
+        out, earlier
+    )  # every file of every run, before any is trained: the summary would refuse them afterwards
+    names = [run.folder.relative_to(out / "runs").as_posix() for run in runs if run.folder is not None]
     asked = {unit.name for unit in experiment.units()}
     left_out = [name for name in names if name not in asked and (out / "runs" / name / "history.jsonl").exists()]
     if left_out:

@@ -7,12 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ..data import list_tasks
 from .files import read_json, read_json_lines
 from .spec import mask_slug
 from .statistics import Convergence, epochs_to
 
 STATUSES = ("reached", "censored", "diverged", "failed")
 QUANTITIES = {"train": ("train_accuracy", "tau"), "heldout": ("heldout_accuracy", "heldout_tau")}
+REMAKE = "restore it, or move it away and run the same `semfocus compare` again: finished runs are kept"
 REPAIR = "restore it, or move the run's folder away and run `semfocus compare` again to redo that run"
 
 
@@ -69,21 +71,38 @@ class Run:
 
 
 def read_experiment(run_dir: Path) -> dict[str, Any]:
-    """What was asked: `experiment.json`, with at least tasks, masks and seeds."""
+    """What was asked: `experiment.json`, with at least tasks, masks and seeds.
+
+    Raises:
+        ValueError: there is none, or it is damaged; the message names it.
+    """
     path = run_dir / "experiment.json"
     if not path.is_file():
         raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
     experiment = read_json(path)
-    for name in ("tasks", "masks", "seeds"):
-        if not isinstance(experiment, dict) or name not in experiment:
-            raise ValueError(
-                f"{path} is damaged: it has no {name!r}; restore it from a copy, or run the comparison again"
-            )
-    for name in ("name", "note", "command", "created", "baseline"):
-        if not isinstance(experiment.get(name, ""), str | None):
-            raise ValueError(
-                f"{path} is damaged: {name} is {experiment[name]!r}; restore it, or run the comparison again"
-            )
+    _require(path, experiment, ("tasks", "masks", "seeds"), REMAKE)
+
+    def texts(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+    def text_by_name(value: Any) -> bool:
+        return isinstance(value, dict) and all(isinstance(entry, str) for entry in value.values())
+
+    checks: dict[str, Callable[[Any], bool]] = {
+        "tasks": lambda value: (
+            texts(list(value) if isinstance(value, dict) else value) and set(value) <= set(list_tasks())
+        ),
+        "masks": texts,
+        "seeds": lambda value: isinstance(value, list) and all(type(entry) is int for entry in value),
+        "baseline": lambda value: isinstance(value, str) and value in experiment["masks"],
+        "machine": lambda value: value is None or isinstance(value, dict),
+        "versions": text_by_name,
+        "units": texts,
+        **dict.fromkeys(("name", "note", "command", "created"), lambda value: isinstance(value, str | None)),
+    }
+    for name, fits in checks.items():
+        if name in experiment and not fits(experiment[name]):
+            raise ValueError(f"{path} is damaged: {name} is {str(experiment[name])[:80]!r}; {REMAKE}")
     return experiment
 
 
@@ -118,14 +137,7 @@ def read_run(folder: Path) -> Run | None:
                 raise ValueError(f"{spec_path} is missing beside {path.name}; {REPAIR}")
         return None
     spec = read_json(spec_path)
-    _require(spec_path, spec, ("task", "mask", "seed", "training"))
-    _require(spec_path, spec["training"], ("epochs", "tau", "heldout_tau"))
-    for name, kind in (("task", str), ("mask", str), ("seed", int)):
-        if not isinstance(spec[name], kind):
-            raise ValueError(f"{spec_path} is damaged: {name} is {spec[name]!r}; {REPAIR}")
-    for name in ("model", "training", "task_options"):
-        if not isinstance(spec.get(name, {}), dict):
-            raise ValueError(f"{spec_path} is damaged: {name} is {spec[name]!r}; {REPAIR}")
+    _check_spec(spec_path, spec)
     history = read_json_lines(history_path) if history_path.exists() else []
     if history_path.exists() and not history:
         raise ValueError(f"{history_path} is damaged: it is empty; {REPAIR}")
@@ -140,10 +152,43 @@ def read_run(folder: Path) -> Run | None:
     return run
 
 
-def _require(path: Path, values: Any, names: Sequence[str]) -> None:
+def _require(path: Path, values: Any, names: Sequence[str], remedy: str = REPAIR) -> None:
     missing = [name for name in names if not isinstance(values, dict) or name not in values]
     if missing:
-        raise ValueError(f"{path} is damaged: it has no {missing[0]!r}; {REPAIR}")
+        raise ValueError(f"{path} is damaged: it has no {missing[0]!r}; {remedy}")
+
+
+def _check_spec(path: Path, spec: Any) -> None:
+    """The fields that are read without making a `RunSpec`, which would need the user's own strategies."""
+    _require(path, spec, ("task", "mask", "seed", "training"))
+    _require(path, spec["training"], ("epochs", "tau", "heldout_tau"))
+
+    def whole(value: Any) -> bool:
+        return type(value) is int and value >= 1
+
+    def share(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+    def length(value: Any) -> bool:
+        return (
+            value is None or whole(value) or (isinstance(value, list) and len(value) == 2 and all(map(whole, value)))
+        )
+
+    checks: dict[str, Callable[[Any], bool]] = {
+        "task": lambda value: isinstance(value, str),
+        "mask": lambda value: isinstance(value, str),
+        "seed": lambda value: type(value) is int,
+        "length": length,
+        **dict.fromkeys(("train_size", "validation_size", "test_size"), whole),
+        **dict.fromkeys(("model", "training", "task_options"), lambda value: isinstance(value, dict)),
+        "training.epochs": whole,
+        "training.tau": share,
+        "training.heldout_tau": share,
+    }
+    flat = {**spec, **{f"training.{name}": value for name, value in dict(spec["training"]).items()}}
+    for name, fits in checks.items():
+        if name in flat and not fits(flat[name]):
+            raise ValueError(f"{path} is damaged: {name} is {flat[name]!r}; {REPAIR}")
 
 
 def _check_history(path: Path, history: Sequence[Mapping[str, Any]]) -> None:

@@ -198,7 +198,17 @@ def test_a_directory_with_other_runs_is_refused_before_anything_is_touched(tmp_p
 
 DAMAGE = {
     "history.jsonl": ["", "[" * 100_000, "5"],
-    "spec.json": ["null", "5", "[]", '{"task": "even_pairs"}'],
+    "spec.json": [
+        "null",
+        "5",
+        "[]",
+        '{"task": "even_pairs"}',
+        {"length": {"low": 1}},
+        {"train_size": "many"},
+        {"seed": True},
+        {"training": {"epochs": None, "tau": 0.9, "heldout_tau": 0.9}},
+        {"training": {"epochs": 3, "tau": "x", "heldout_tau": 0.9}},
+    ],
     "result.json": [
         "[]",
         "null",
@@ -238,13 +248,51 @@ def test_any_damage_to_a_run_is_one_error_that_names_the_file_and_nothing_is_tra
         write_summary(tmp_path)
 
 
-def test_runs_without_their_experiment_are_refused(tmp_path):
-    (tmp_path / "runs").mkdir()
-    with pytest.raises(ValueError, match=r"without their experiment\.json"):
-        compare(experiment(), tmp_path)
-    (tmp_path / "experiment.json").write_text(json.dumps({"name": "x"}))
-    with pytest.raises(ValueError, match=r"lacks|damaged"):
-        compare(experiment(), tmp_path)
+EXPERIMENT_DAMAGE = [
+    "",
+    "garbage",
+    "[]",
+    "null",
+    "{}",
+    {"tasks": 3},
+    {"tasks": None},
+    {"tasks": "even_pairs"},
+    {"tasks": [[1]]},
+    {"tasks": ["nope"]},
+    {"masks": None},
+    {"masks": "full"},
+    {"masks": [{}]},
+    {"seeds": 7},
+    {"seeds": ["a"]},
+    {"seeds": [[0]]},
+    {"baseline": "nope"},
+    {"baseline": None},
+    {"machine": "x"},
+    {"versions": [1]},
+    {"units": "x"},
+    {"note": 5},
+]
+
+
+def test_a_damaged_experiment_is_one_error_and_its_remedy_keeps_the_runs(tmp_path):
+    asked = experiment(masks=("full",))
+    compare(asked, tmp_path, jobs=1)
+    path, history = tmp_path / "experiment.json", next(tmp_path.rglob("history.jsonl"))
+    whole, before = path.read_text(), history.read_bytes()
+    for damage in EXPERIMENT_DAMAGE:
+        text = damage if isinstance(damage, str) else json.dumps({**json.loads(whole), **damage})
+        path.write_text(text)
+        for attempt in (lambda: compare(asked, tmp_path, jobs=1), lambda: write_summary(tmp_path)):
+            with pytest.raises(ValueError, match=r"experiment\.json is damaged.*move it away"):
+                attempt()
+        assert path.read_text() == text
+    path.unlink()
+    with pytest.raises(ValueError, match="would leave out"):  # another comparison does not take the folder over
+        compare(experiment(masks=("full",), seeds=(5,)), tmp_path, jobs=1)
+    compare(asked, tmp_path, jobs=1)
+    assert history.read_bytes() == before
+    kept = (json.loads(text) for text in (whole, path.read_text()))
+    assert len({json.dumps({**values, "created": ""}) for values in kept}) == 1
 
 
 @pytest.mark.slow
