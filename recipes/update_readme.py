@@ -47,7 +47,13 @@ SETTINGS = {
     "first_search": "first search for `full`: ",
     "reduced": "searched for `full`: ",
     "paper_size_first": "paper size: ",
+    "paper_size_gain_2": "paper size: ",
     "paper_size": "paper size, searched for `full`: ",
+}
+# Those of them that differ in the attention gain alone, on the tasks where they do.
+SWEEPS = {
+    "reduced size": ("theory", "gain_1_4", "gain_2", "gain_2_8", "gain"),
+    "paper size": ("paper_size_first", "paper_size_gain_2", "paper_size"),
 }
 
 
@@ -215,21 +221,46 @@ def _gain(summary: Mapping[str, Any], task: str) -> float:
     return used.get("attention_gain", 1.0)
 
 
+def _panels(stored: Mapping[str, Mapping[str, Any]], mask: str) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
+    """Size, task and summaries, by gain, of every task of a sweep in which nothing but the gain differs."""
+    found = []
+    for size, names in SWEEPS.items():
+        swept = [stored[name] for name in names if name in stored]
+        tasks = [task["name"] for task in swept[0]["tasks"]] if len(swept) > 1 else []
+        for task in tasks:
+            if all(_told(summary, task, mask) for summary in swept):
+                others = {json.dumps(_settings_of(summary, task)) for summary in swept}
+                if len(others) == 1:
+                    found.append((size, task, swept))
+    return found
+
+
+def _settings_of(summary: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """What the comparisons of a sweep share: sizes, optimiser, batches."""
+    (entry,) = (entry for entry in summary["tasks"] if entry["name"] == task)
+    used = entry["hyperparameters"]
+    names = ("learning_rate", "max_grad_norm", "lr_decay", "batch_size", "optimizer")
+    return {
+        "length": entry["length"],
+        "layers": used["model"].get("num_hidden_layers", 5),
+        **{name: used["training"][name] for name in names},
+    }
+
+
 def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5") -> Figure:
-    """Epochs to τ against attention gain², a panel a task, lines through the medians.
+    """Epochs to τ against attention gain², a panel a task and size, lines through the medians.
 
     An open triangle at the budget is a run that did not reach τ; a dotted line ends in a median that is only known to lie above.
     """
-    swept = {name: summary for name, summary in stored.items() if not SETTINGS[name]}
-    first = next(iter(swept.values()))
-    tasks = [task["name"] for task in first["tasks"] if all(_told(s, task["name"], mask) for s in swept.values())]
-    styles = mask_styles(first["masks"], "full")
-    figure = Figure(figsize=(4.8 * len(tasks), 3.4), layout="constrained", facecolor=LIGHT.paper)
-    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0], tasks, strict=True):
+    panels = _panels(stored, mask)
+    styles = mask_styles(panels[0][2][0]["masks"], "full")
+    figure = Figure(figsize=(4.4 * len(panels), 3.4), layout="constrained", facecolor=LIGHT.paper)
+    drawn_in = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (size, task, swept) in zip(drawn_in, panels, strict=True):
         prepare(axes, LIGHT)
         for name, sideways in (("full", 1 / 1.04), (mask, 1.04)):
             style, medians = styles[name], []
-            for summary in swept.values():
+            for summary in swept:
                 scores = _gain(summary, task) ** 2
                 runs = [run for run in summary["runs"] if (run["task"], run["mask"]) == (task, name)]
                 for number, run in enumerate(runs):
@@ -247,10 +278,10 @@ def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5")
         axes.set_xscale("log")
         axes.set_yscale("log")
         plain_log_ticks(axes.yaxis)
-        gains = [_gain(summary, task) for summary in swept.values()]
+        gains = [_gain(summary, task) for summary in swept]
         axes.set_xticks([gain**2 for gain in gains], [f"{gain**2:.2g}\n{gain:g}" for gain in gains])
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_title(task, **title_style(LIGHT))
+        axes.set_title(f"{task}, {size}", **title_style(LIGHT))
         axes.set_xlabel("initial scores over the default's; below: attention gain", color=LIGHT.ink)
     figure.axes[0].set_ylabel("epochs to 95 % training accuracy", color=LIGHT.ink)
     keys = [mask_key(styles[name], name) for name in ("full", mask)]

@@ -67,7 +67,7 @@ def test_the_section_about_hyperparameters_is_the_stored_results():
     stored = _updater().stored_settings()
     assert section("settings") == _updater().settings_section(stored)
     panels = [axes.get_title(loc="left") for axes in _updater().sweep_picture(stored).axes]
-    assert panels == ["even_pairs", "missing_duplicate_string"]
+    assert panels == ["even_pairs, reduced size", "missing_duplicate_string, reduced size", "even_pairs, paper size"]
 
 
 @pytest.mark.slow
