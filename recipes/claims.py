@@ -108,7 +108,8 @@ RULES = f"""\
   only undetermined pairs. A verdict is *provisional* while runs that it reads are missing.
 - The claims *without a search* are ours and were added after the verdicts on even_pairs and missing_duplicate_string with searched settings
   were known: they ask whether the advantage that the unsearched setting shows (`theory`) survives the same changes. Same rule; the
-  second task joined when even_pairs had been judged in all of them and missing_duplicate_string in `theory` (2.6×), before a variant had run on it.
+  second task joined when even_pairs had been judged in all of them and missing_duplicate_string in `theory` (2.6×), before a variant had
+  run on it.
   That of the setting itself came later still, at the paper's size when one pair of its three had ended (18 epochs and 6), on
   missing_duplicate_string with a budget raised from 40 to 100 epochs because full attention had not reached τ in 40.
 - The size stands beside each verdict: a verdict at reduced size says nothing of the paper's size.
