@@ -285,9 +285,10 @@ def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5")
         axes.set_xlabel("initial scores over the default's; below: attention gain", color=LIGHT.ink)
     figure.axes[0].set_ylabel("epochs to 95 % training accuracy", color=LIGHT.ink)
     keys = [mask_key(styles[name], name) for name in ("full", mask)]
-    keys.append(
-        Line2D([], [], color=LIGHT.faint, marker="^", linestyle=":", fillstyle="none", label="more than the budget")
-    )
+    if any(run["epochs_to_tau"] is None for _, task, swept in panels for summary in swept
+           for run in summary["runs"] if run["task"] == task and run["mask"] in ("full", mask)):  # fmt: skip
+        words = "more than the budget"
+        keys.append(Line2D([], [], color=LIGHT.faint, marker="^", linestyle=":", fillstyle="none", label=words))
     figure.legend(handles=keys, loc="outside upper right", ncols=3, **legend_style(LIGHT))
     return figure
 
