@@ -337,7 +337,8 @@ STORED = Path(__file__).parents[2] / "model_cards"
 
 
 @pytest.mark.parametrize(
-    ("folder", "result"), [("", "quickstart"), *((name, name) for name in ("reduced", "paper_size", "paper_size_first"))]
+    ("folder", "result"),
+    [("", "quickstart"), *((name, name) for name in ("reduced", "paper_size", "paper_size_first"))],
 )
 def test_the_stored_cards_are_those_of_the_stored_results(folder, result):
     summary = json.loads((STORED.parent / "recipes" / "results" / result / "summary.json").read_text("utf-8"))
