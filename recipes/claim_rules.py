@@ -43,9 +43,10 @@ class Verdict:
 
     verdict: str
     numbers: str
-    left_open: bool = (
-        False  # "not reproduced" because nothing was decided, not because something was decided against it
-    )
+    # "Not reproduced" because nothing was decided, not because something was decided against it.
+    left_open: bool = False
+    # A case of the claim has too few runs for a judgement, and the verdict stands without it.
+    incomplete: bool = False
 
 
 def side(entry: Mapping[str, Any] | None) -> Side:
@@ -82,7 +83,8 @@ def of_cases(cases: Mapping[str, Side], claimed: str = "up") -> Verdict:
         return Verdict(REPRODUCED, numbers)
     if held + others == 0 or (missing and (not held or not others)):
         return Verdict(NOT_TESTED, numbers)
-    return Verdict(MIXED if held else NOT_REPRODUCED, numbers, left_open=not held and _OPPOSITE[claimed] not in ways)
+    left_open = not held and _OPPOSITE[claimed] not in ways
+    return Verdict(MIXED if held else NOT_REPRODUCED, numbers, left_open, incomplete=bool(missing))
 
 
 def verdict_words(entry: Mapping[str, Any]) -> str:
@@ -128,7 +130,8 @@ def over_tasks(values: Mapping[str, float], sides: Mapping[str, Side], claimed: 
     else:
         verdict = MIXED if clear or claimed in by_way else NOT_REPRODUCED
     against = opposite in by_way or (high < 1 if claimed == "up" else low > 1)
-    return Verdict(verdict, "; ".join([mean, *parts]), left_open=verdict == NOT_REPRODUCED and not against)
+    left_open = verdict == NOT_REPRODUCED and not against
+    return Verdict(verdict, "; ".join([mean, *parts]), left_open, incomplete="missing" in by_way)
 
 
 def ratio(value: float) -> str:
@@ -242,10 +245,13 @@ def fits_all(summaries: Sequence[Summary], tasks: Sequence[str]) -> Verdict:
 def generalises_on(summaries: Sequence[Summary], tasks: Sequence[str], expected: int) -> Verdict:
     """Full attention generalises on exactly so many tasks: most of a task's runs reach τ on held-out rows."""
     told: dict[str, dict[str, bool]] = {"full": {}, "topk:5": {}}
+    cut_short = set()
     for mask, known in told.items():
         for task in tasks:
             done = measured(runs_of(summaries, task, mask))
             if len(done) >= FEWEST_PAIRS:
+                if mask == "full" and any(run["status"] == "censored" for run in done):
+                    cut_short.add(task)
                 known[task] = 2 * sum(run["epochs_to_heldout_tau"] is not None for run in done) > len(done)
     parts = [
         f"{mask} on {sum(known.values())} of {len(known)} ({', '.join(t for t in known if known[t]) or 'none'})"
@@ -253,7 +259,12 @@ def generalises_on(summaries: Sequence[Summary], tasks: Sequence[str], expected:
     ]
     yes, no = sum(told["full"].values()), sum(not value for value in told["full"].values())
     if yes > expected or no > len(tasks) - expected:
-        return Verdict(NOT_REPRODUCED, "; ".join(parts))
+        # A task whose budget ended before it was learnt might generalise with a longer one.
+        learnt = sum(not value for task, value in told["full"].items() if task not in cut_short)
+        open_still = yes <= expected and learnt <= len(tasks) - expected
+        if cut_short:
+            parts.append(f"full attention's budget ended before τ on {', '.join(t for t in tasks if t in cut_short)}")
+        return Verdict(NOT_REPRODUCED, "; ".join(parts), open_still, incomplete=yes + no < len(tasks))
     return Verdict(REPRODUCED if yes + no == len(tasks) else NOT_TESTED, "; ".join(parts))
 
 
@@ -282,7 +293,9 @@ def better_heldout(summaries: Sequence[Summary], tasks: Sequence[str], mask: str
     )
     if low > 0 and not worse:
         return Verdict(REPRODUCED, numbers)
-    return Verdict(MIXED if low > 0 or better else NOT_REPRODUCED, numbers)
+    verdict = MIXED if low > 0 or better else NOT_REPRODUCED
+    left_open = verdict == NOT_REPRODUCED and high > 0 and not worse
+    return Verdict(verdict, numbers, left_open, incomplete=len(means) < len(tasks))
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:

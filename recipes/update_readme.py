@@ -27,6 +27,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
+from hf_semfocus import SemFocusConfig
+from hf_semfocus.model.layers import position_std
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from hf_semfocus.report.files import drawn, write_whole
 from hf_semfocus.report.palette import LIGHT, mask_styles
@@ -37,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
 MAIN_PICTURE = "reduced/speedups.png"
 SWEEP_PICTURE = "recipes/results/gain_sweep.png"
-# Stored comparisons that differ in hyperparameters alone, and what to call those that the sweep of the gain has not.
+# Stored comparisons of the same tasks under other hyperparameters or at another size, and what to say in front of them.
 SETTINGS = {
     "theory": "",
     "gain_1_4": "",
@@ -84,7 +86,9 @@ def main() -> None:
     parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
     parser.add_argument("--minilm", type=Path, help="what recipes/sparse_minilm.py wrote")
     parser.add_argument("--claims", action="store_true", help="what recipes/claims.py wrote into recipes/results")
-    parser.add_argument("--settings", action="store_true", help="what recipes/results/{theory,gain*,reduced} hold")
+    parser.add_argument(
+        "--settings", action="store_true", help="what recipes/results/{theory,gain*,reduced,paper_size*} hold"
+    )
     options = parser.parse_args()
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -191,7 +195,7 @@ def settings_section(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:
     for task in (task["name"] for task in next(iter(stored.values()))["tasks"]):
         for name, summary in stored.items():
             told = _told(summary, task, mask)
-            if told is None:  # the paper's size has not everything
+            if told is None:  # not every comparison has every task
                 continue
             lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(told)} |")
     picture = f"![Epochs to 95 % against the size of the initial scores]({SWEEP_PICTURE})"
@@ -236,14 +240,14 @@ def _panels(stored: Mapping[str, Mapping[str, Any]], mask: str) -> list[tuple[st
 
 
 def _settings_of(summary: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """What the comparisons of a sweep share: sizes, optimiser, batches."""
+    """All settings of a task, defaults filled in, but for the gain, and for what ends or records a run."""
     (entry,) = (entry for entry in summary["tasks"] if entry["name"] == task)
     used = entry["hyperparameters"]
-    names = ("learning_rate", "max_grad_norm", "lr_decay", "batch_size", "optimizer")
+    model = SemFocusConfig(**used["model"])
+    model.position_std = position_std(model)
+    values = {**model.to_dict(), **used["training"], **{name: entry[name] for name in ("length", "train_size")}}
     return {
-        "length": entry["length"],
-        "layers": used["model"].get("num_hidden_layers", 5),
-        **{name: used["training"][name] for name in names},
+        name: value for name, value in values.items() if name not in ("attention_gain", "epochs", "analysis_every")
     }
 
 

@@ -68,6 +68,9 @@ def test_the_section_about_hyperparameters_is_the_stored_results():
     assert section("settings") == _updater().settings_section(stored)
     panels = [axes.get_title(loc="left") for axes in _updater().sweep_picture(stored).axes]
     assert panels == ["even_pairs, reduced size", "missing_duplicate_string, reduced size", "even_pairs, paper size"]
+    stored["gain"]["tasks"][0]["hyperparameters"]["training"]["batch_size"] = 7
+    fewer = [axes.get_title(loc="left") for axes in _updater().sweep_picture(stored).axes]
+    assert fewer == panels[1:]  # what differs in more than the gain is no sweep of it
 
 
 @pytest.mark.slow

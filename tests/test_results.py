@@ -218,6 +218,17 @@ def test_the_same_runs_give_the_same_bytes_and_other_runs_replace_them_whole(syn
     with pytest.raises(ValueError, match=r"finished runs that are not there now, .* give --replace"):
         store_results.store(other, target, pictures=("speedups",))
     assert (target / "left_over.png").exists()
+    summary = (target / "summary.json").read_bytes()
+    (target / "summary.json").write_text('{"tasks": [{}]}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"damaged summary\.json .* give --replace"):
+        store_results.store(run_dir, target, pictures=())
+    (target / "summary.json").write_bytes(summary)
+    history = next(other.rglob("history.jsonl"))
+    whole = history.read_bytes()
+    history.write_bytes(b"\xff" + whole)
+    with pytest.raises(ValueError, match=r"history\.jsonl is damaged: it is not UTF-8"):
+        store_results.store(other, target, pictures=(), replace=True)
+    history.write_bytes(whole)
     store_results.store(other, target, pictures=("speedups",), replace=True)
     assert {path.name for path in target.iterdir()} == {
         "README.md", "histories.tar.xz", "speedups.csv", "speedups.png", "summary.csv", "summary.json",
@@ -474,6 +485,29 @@ def test_all_eight_tasks(summary_of):
     )
 
 
+def test_the_end_of_a_budget_is_not_the_opposite_of_a_claim_about_what_is_learnt(summary_of):
+    rules = recipe("claim_rules")
+    short = [summary_of(dict.fromkeys(NNCH, NEITHER))]
+    fits, general = rules.fits_all(short, NNCH), rules.generalises_on(short, NNCH, 4)
+    assert (fits.verdict, fits.left_open) == (general.verdict, general.left_open) == ("not reproduced", True)
+    single = [summary_of({task: {"full": [None], "topk:5": [None]} for task in NNCH})]
+    assert rules.fits_all(single, NNCH).verdict == "not tested"
+    by_heart = rules.generalises_on([summary_of(dict.fromkeys(NNCH, FASTER), generalises=False)], NNCH, 4)
+    assert (by_heart.verdict, by_heart.left_open) == ("not reproduced", False)
+
+
+def test_a_verdict_is_provisional_while_a_case_of_its_claim_is_missing(summary_of):
+    rules = recipe("claim_rules")
+    learnt = {"even_pairs": FASTER}
+    half = rules.robust({"theory": summary_of(learnt)}, ("even_pairs", "parity_check"), "topk:5", ("theory",))
+    assert half.verdict == "not tested"
+    mixed = {"even_pairs": FASTER, "parity_check": {"full": [9, 9, 9], "topk:5": [9, 9, 9]}}
+    three = (*mixed, "cycle_navigation")
+    found = rules.robust({"theory": summary_of(mixed)}, three, "topk:5", ("theory",))
+    assert (found.verdict, found.incomplete) == ("mixed", True)
+    assert not rules.robust({"theory": summary_of(mixed)}, tuple(mixed), "topk:5", ("theory",)).incomplete
+
+
 def test_better_on_held_out_rows(summary_of):
     rules = recipe("claim_rules")
     better = [summary_of(dict.fromkeys(NNCH, ONLY_TOPK))]  # the budget ends full attention at its plateau
@@ -651,13 +685,18 @@ def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):
     found = claims.judged({"reduced": summary_of(dict.fromkeys(NNCH, FASTER))})
     page = claims.markdown(found)
     row = next(line for line in page.splitlines() if "(`topk_faster`)" in line)
-    assert "reduced size (length 20, 3 blocks): **reproduced**<br>paper size: not tested" in row
+    assert "reduced size (length 20, 3 blocks): **reproduced** (provisional)<br>paper size: not tested" in row
     assert "geometric mean 2.9 [2.9, 2.9] over 7 tasks (parity_check 2.9" in row
     assert "not enough runs on listops" in row
     assert "is reproduced at reduced size, and not tested at paper size." in page
-    assert "| [reduced](reduced/README.md) | 70 of 70 |" in page
+    (stored,) = (line for line in page.splitlines() if line.startswith("| [reduced]"))
+    assert stored.startswith("| [reduced](reduced/README.md) | 70 of 70 |")
+    assert stored.endswith("| 245 |")  # of recipes/reduced.yaml
     short = recipe("update_readme").claims_section(found)
-    assert "| top-k attention (topk:5) learns faster than full attention | **reproduced** | not tested |" in short
+    assert (
+        "| top-k attention (topk:5) learns faster than full attention | **reproduced** (provisional) | not tested |"
+        in short
+    )
     assert "| robust to depth (2, 3, 6 blocks) | not tested | – |" in short
     assert "recipes/results/claims.md" in short
 

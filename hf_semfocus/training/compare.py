@@ -206,20 +206,19 @@ def _output_to(log) -> Iterator[None]:
 
 def _check_directory(experiment: Experiment, out: Path) -> None:
     """Refuses a directory whose runs the experiment does not hold: a report must not drop runs silently."""
-    if (out / "experiment.json").exists():
-        earlier = read_experiment(out)
-    else:  # moved away because it was damaged: the runs' folders tell what there is
-        earlier = {"name": "without its experiment.json", "tasks": [], "masks": [], "seeds": []}
-    runs = read_runs(
-        out, earlier
-    )  # every file of every run, before any is trained: the summary would refuse them afterwards
+    # Moved away because it was damaged: then the runs' folders alone tell what there is.
+    there = (out / "experiment.json").exists()
+    earlier = read_experiment(out) if there else {"tasks": [], "masks": [], "seeds": []}
+    # Every file of every run, before any is trained: the summary would refuse them afterwards.
+    runs = read_runs(out, earlier)
     names = [run.folder.relative_to(out / "runs").as_posix() for run in runs if run.folder is not None]
     asked = {unit.name for unit in experiment.units()}
     left_out = [name for name in names if name not in asked and (out / "runs" / name / "history.jsonl").exists()]
     if left_out:
+        name = repr(earlier.get("name")) if there else "without its experiment.json"
         raise ValueError(
-            f"{out} holds another comparison ({earlier.get('name')!r}), with {left_out[0]} among {len(left_out)} runs "
-            "that this one would leave out; choose another --output, or ask for these tasks, masks and seeds too"
+            f"{out} holds another comparison ({name}), with {left_out[0]} among {len(left_out)} runs that this one would leave out; "
+            "choose another --output, or ask for these tasks, masks and seeds too"
         )
 
 

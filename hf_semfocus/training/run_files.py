@@ -185,10 +185,10 @@ def _check_spec(path: Path, spec: Any) -> None:
         "training.tau": share,
         "training.heldout_tau": share,
     }
-    flat = {**spec, **{f"training.{name}": value for name, value in dict(spec["training"]).items()}}
+    values = {**spec, **{f"training.{name}": value for name, value in spec["training"].items()}}
     for name, fits in checks.items():
-        if name in flat and not fits(flat[name]):
-            raise ValueError(f"{path} is damaged: {name} is {flat[name]!r}; {REPAIR}")
+        if name in values and not fits(values[name]):
+            raise ValueError(f"{path} is damaged: {name} is {values[name]!r}; {REPAIR}")
 
 
 def _check_history(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
