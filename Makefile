@@ -36,7 +36,7 @@ test: install  ## the whole test suite
 test-fast: install  ## the test suite without the tests marked slow
 	$(BIN)/pytest -n 2 -m 'not slow and not long' $(PYTEST_FLAGS)
 
-test-long: install  ## tests of every pair of class and mask that compile or export, a few minutes
+test-long: install  ## every pair of class and mask that compile or export, and what trains longest, a few minutes
 	$(BIN)/pytest -n 2 -m long $(PYTEST_FLAGS)
 
 quality: install  ## lint, format check and types, changing nothing

