@@ -56,7 +56,7 @@ def comparison_cards(
     dataset: str | None = None,
     changed_only: bool = False,
 ) -> list[Path]:
-    """Writes the card of every finished run of a comparison; names those that have none.
+    """Writes the card of every finished run of a comparison; names those that have none, and counts those without a model.
 
     Args:
         folder: the run directory.
@@ -67,7 +67,7 @@ def comparison_cards(
     Returns:
         The cards that were written.
     """
-    cards = []
+    cards, without_model = [], 0
     runs = read_runs(folder, read_experiment(folder))
     with console.status("") as status:
         for number, run in enumerate(runs, start=1):
@@ -75,13 +75,23 @@ def comparison_cards(
                 if not changed_only:
                     console.print(f"no card for {'/'.join(map(str, run.key))}: {run.status}", soft_wrap=True)
                 continue
+            if not (run.folder / "model").is_dir():
+                without_model += 1
+                continue
             status.update(f"cards: {number} of {len(runs)}")
             if changed_only:
                 cards += fresh_card(run.folder)
             else:
                 cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
+    if without_model:
+        console.print(
+            f"{without_model} finished runs have their histories and no model, as those of an unpacked archive: they are not "
+            "trained again and have no card; to make a model, move the run's folder away and run `semfocus compare` again",
+            soft_wrap=True,
+            highlight=False,
+        )
     if not cards and not changed_only:
-        raise ValueError(f"{folder} has no finished run: nothing to make a card of")
+        raise ValueError(f"{folder} has no finished run with a model: nothing to make a card of")
     return cards
 
 

@@ -3,6 +3,9 @@
 python recipes/store_results.py runs/reduced --as reduced
 python recipes/store_results.py --unpack recipes/results/reduced --to /tmp/reduced && semfocus report /tmp/reduced
 
+`semfocus compare --config recipes/reduced.yaml --output /tmp/reduced` goes on from an unpacked one: finished runs are kept as they are,
+unfinished ones begin anew (no checkpoint is stored).
+
 What it holds: `histories.tar.xz` (experiment.json and every run's spec.json, history.jsonl and result.json: a run directory
 without models, which `semfocus report` reads), `summary.json` (without the histories, which the archive has), `summary.csv`,
 `speedups.csv`, the report's pictures of at most 400 kB, and `README.md` (command, versions, machine, what is finished and what

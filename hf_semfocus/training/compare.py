@@ -64,7 +64,8 @@ def compare(
     """Trains every unit of `experiment` that is not finished in `out`, and returns all results in the units' order.
 
     A failed unit (an exception, a killed process) is written down as failed and does not stop the others; it is tried
-    again when the comparison is started again. Finished units are not repeated.
+    again when the comparison is started again. Finished units are not repeated, also those of an unpacked archive, which
+    have their histories and no model.
 
     Args:
         experiment: what to compare.
@@ -87,13 +88,17 @@ def compare(
         if state.is_main_process:
             _check_directory(experiment, out)
             for unit in units:
-                if finished_before(unit, unit_folder(out, unit)) is None:
+                if finished_before(unit, unit_folder(out, unit), model=False) is None:
                     check_memory(unit)
             prepare_data(units)
             write_json(out / "experiment.json", _described(experiment, command, out))
         state.wait_for_everyone()
         if state.num_processes > 1:
-            results = [_work(unit.to_dict(), unit_folder(out, unit)) for unit in units]
+            results = [
+                finished_before(unit, folder, model=False) or _work(unit.to_dict(), folder)
+                for unit in units
+                for folder in [unit_folder(out, unit)]
+            ]
         else:
             folders = [unit_folder(out, unit) for unit in units]
             results = train_all(units, folders, jobs or available_cores(), on_progress)
@@ -116,7 +121,7 @@ def train_all(
     """
     results: dict[int, dict[str, Any]] = {}
     for index, (unit, folder) in enumerate(zip(units, folders, strict=True)):
-        done = finished_before(unit, folder)
+        done = finished_before(unit, folder, model=False)
         if done is not None:
             results[index] = done
     waiting = [index for index in range(len(units)) if index not in results]

@@ -199,8 +199,14 @@ def _train(spec: RunSpec, folder: Path, trainer: SemFocusTrainer) -> list[dict[s
     return log
 
 
-def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
+def finished_before(spec: RunSpec, folder: Path, model: bool = True) -> dict[str, Any] | None:
     """The result of an earlier, finished run in `folder`, or None where there is something to train.
+
+    Args:
+        spec: what to run.
+        folder: of the run.
+        model: the run's model is wanted too, so one whose model was taken away is trained again. Without, it is so only
+            where a checkpoint is left to make the model from: the files of an unpacked archive count as a finished run.
 
     Raises:
         ValueError: `folder` holds a run with other settings, or a damaged specification, history, result or checkpoint.
@@ -224,8 +230,10 @@ def finished_before(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
     if not (folder / "result.json").exists():
         return None
     result = read_json(folder / "result.json")
-    if result["status"] not in FINISHED or not (folder / "model" / "config.json").is_file():
-        return None  # to be tried again; or its model was taken away, and is made again from the last checkpoint
+    if result["status"] not in FINISHED:
+        return None  # to be tried again
+    if not (folder / "model" / "config.json").is_file() and (model or checkpoint is not None):
+        return None  # its model is made again, from the last checkpoint if there is one
     if result["stopped"] == "budget" and result["epochs_trained"] < spec.training.epochs:
         return None
     return result

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,11 @@ def read_experiment(run_dir: Path) -> dict[str, Any]:
 
 
 def read_runs(run_dir: Path, experiment: Mapping[str, Any]) -> list[Run]:
-    """Every run with a folder, and every one that was asked for and has none."""
+    """Every run with a folder, and every one that was asked for and has none.
+
+    A run that ended at a budget below the one that the experiment now asks for is unfinished, as it is once the
+    comparison has taken it up again: its end says nothing about the epochs that are still to come.
+    """
     runs: dict[tuple[str, str, int], Run] = {}
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
         run = read_run(folder)
@@ -117,11 +121,33 @@ def read_runs(run_dir: Path, experiment: Mapping[str, Any]) -> list[Run]:
         place = f"{task}/{mask_slug(mask)}/seed-{seed}"
         if folder != run_dir / "runs" / place:
             raise ValueError(f"{folder} holds the run of {place}; give the folder its name back, or move it away")
-        runs[run.key] = run
+        runs[run.key] = _on_its_way(run, _asked_epochs(experiment, task))
     for key in product(experiment["tasks"], experiment["masks"], experiment["seeds"]):
         if key not in runs:
             runs[key] = Run(dict(zip(("task", "mask", "seed"), key, strict=True)), None, [], None)
     return list(runs.values())
+
+
+def _asked_epochs(experiment: Mapping[str, Any], task: str) -> int | None:
+    """The budget that `experiment.json` names for a task; None where it names none, or the task is not asked for."""
+    tasks = experiment["tasks"]
+    own = tasks.get(task) if isinstance(tasks, dict) else None
+    if task not in tasks:
+        return None
+    for values in (own, experiment.get("defaults")):
+        training = values.get("training") if isinstance(values, dict) else None
+        epochs = training.get("epochs") if isinstance(training, dict) else None
+        if type(epochs) is int:
+            return epochs
+    return None
+
+
+def _on_its_way(run: Run, asked: int | None) -> Run:
+    """The run as it stands under a budget of `asked` epochs, which may be above the one that it ended at."""
+    if asked is None or run.result is None or run.result.get("stopped") != "budget" or len(run.history) >= asked:
+        return run
+    spec = {**run.spec, "training": {**run.spec["training"], "epochs": asked}}
+    return replace(run, spec=spec, result=None)
 
 
 def read_run(folder: Path) -> Run | None:

@@ -219,6 +219,19 @@ def test_cards_of_a_comparison(comparison, tmp_path, capsys):
     assert not (comparison / "runs" / "even_pairs" / "full" / "seed-1" / "model" / "README.md").exists()
 
 
+def test_runs_without_a_model_are_counted_and_stop_no_other_card(tmp_path, capsys):
+    out = write_run_directory(tmp_path / "unpacked", OUTCOMES)
+    assert run("card", out) == 2
+    said = capsys.readouterr()
+    assert "6 finished runs have their histories and no model" in said.out
+    assert "no finished run with a model" in said.err
+    folder = out / "runs" / "even_pairs" / "topk-5" / "seed-0"
+    with_checkpoint(folder)
+    assert run("card", out) == 0
+    assert "5 finished runs" in capsys.readouterr().out
+    assert [path.parent.parent for path in out.rglob("model/README.md")] == [folder]
+
+
 def test_a_checkpoint_keeps_its_card_where_it_goes(comparison, tmp_path, capsys):
     folder = comparison / "runs" / "even_pairs" / "topk-5" / "seed-1"
     assert run("card", folder / "model", "--repo", "user/name") == 0

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,25 @@ def test_units_run_in_workers_and_are_not_repeated(tmp_path):
     assert wider[:2] == results
     assert len(wider) == 4
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+
+
+def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
+    """An archive holds no models; the masks that somebody adds to it are trained, and nothing else."""
+    asked = experiment(masks=("full",))
+    results = compare(asked, tmp_path, jobs=1)
+    folder = unit_folder(tmp_path, asked.units()[0])
+    for name in ("model", "checkpoints"):
+        shutil.rmtree(folder / name)
+    history = (folder / "history.jsonl").stat()
+    wider = compare(experiment(), tmp_path, jobs=1)
+    assert wider[:1] == results
+    assert wider[1]["epochs_trained"] == 3
+    assert (folder / "history.jsonl").stat().st_mtime_ns == history.st_mtime_ns
+    assert not (folder / "model").exists()
+    # a budget that goes beyond the archive's has nothing to go on from: the run is made anew
+    longer = compare(experiment(training={**TINY["training"], "epochs": 4}), tmp_path, jobs=1)
+    assert [result["epochs_trained"] for result in longer] == [4, 4]
+    assert (folder / "model" / "model.safetensors").is_file()
 
 
 def test_a_failed_unit_stops_no_other_and_is_tried_again(tmp_path):

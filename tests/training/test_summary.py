@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shutil
+from functools import partial
 
 import pytest
 
@@ -116,6 +117,34 @@ def test_a_run_that_reached_tau_and_then_diverged_keeps_its_epochs(tmp_path):
     run = find(summary["runs"], mask="topk:5", seed=0)
     assert (run["status"], run["diverged"], run["epochs_to_tau"]) == ("reached", True, 8)
     assert find(summary["speedups"], mask="topk:5", quantity="train")["n_pairs"] == 2
+
+
+@pytest.mark.parametrize("where", ["task", "defaults"])
+def test_a_run_that_ended_below_the_budget_now_asked_for_is_unfinished(tmp_path, where):
+    """As it is once the comparison takes it up again; a run that stopped for another reason stays as it ended."""
+    outcomes = {"even_pairs": {"full": [27, 15], "topk:5": [None, 39], "block:5": ["diverged:3", "failed"]}}
+    folder = write_run_directory(tmp_path / "run", outcomes, budget=40)
+    before = summarise(folder)
+    asked = json.loads((folder / "experiment.json").read_text())
+    training = {"epochs": 60}
+    if where == "task":
+        asked["tasks"]["even_pairs"]["training"] = training
+        asked["defaults"]["training"] = {"epochs": 40}
+    else:
+        asked["defaults"]["training"] = training
+    (folder / "experiment.json").write_text(json.dumps(asked))
+    after = summarise(folder)
+    find_run = partial(find, after["runs"])
+    assert find(before["runs"], mask="topk:5", seed=0)["status"] == "censored"
+    told = find_run(mask="topk:5", seed=0)
+    assert (told["status"], told["epochs_trained"], told["budget"]) == ("unfinished", 40, 60)
+    # 39 epochs to τ are known; its held-out threshold was not met, and the run goes on for that
+    told = find_run(mask="topk:5", seed=1)
+    assert (told["status"], told["epochs_to_tau"], told["epochs_to_heldout_tau"]) == ("unfinished", 39, None)
+    assert find_run(mask="full", seed=0)["status"] == "reached"
+    assert [find_run(mask="block:5", seed=seed)["status"] for seed in (0, 1)] == ["diverged", "failed"]
+    text = find(after["aggregates"], mask="topk:5")["epochs_to_tau_text"]
+    assert text == ">40 (unfinished), 39"
 
 
 def test_seeds_of_both_masks_are_paired_whatever_their_order(tmp_path):
