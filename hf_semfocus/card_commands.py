@@ -8,6 +8,7 @@ from rich.console import Console
 
 from .report.card import FACTS, write_card
 from .report.publish import check_repo, push
+from .training.checkpoints import missing_model_file
 from .training.facts import write_facts
 from .training.run_files import read_experiment, read_runs
 
@@ -75,7 +76,7 @@ def comparison_cards(
                 if not changed_only:
                     console.print(f"no card for {'/'.join(map(str, run.key))}: {run.status}", soft_wrap=True)
                 continue
-            if not (run.folder / "model").is_dir():
+            if missing_model_file(run.folder / "model") is not None:
                 without_model += 1
                 continue
             status.update(f"cards: {number} of {len(runs)}")
@@ -85,8 +86,8 @@ def comparison_cards(
                 cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
     if without_model:
         console.print(
-            f"{without_model} finished runs have their histories and no model, as those of an unpacked archive: they are not "
-            "trained again and have no card; to make a model, move the run's folder away and run `semfocus compare` again",
+            f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They are not trained "
+            "again and have no card; to make a model, move the run's folder away and run `semfocus compare` again",
             soft_wrap=True,
             highlight=False,
         )

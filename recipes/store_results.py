@@ -193,19 +193,25 @@ def unpack(stored: Path, folder: Path) -> Path:
     """The run directory that a stored result was packed from, in `folder`.
 
     Raises:
-        ValueError: `folder` has something in it already, which may be a comparison's own runs; or the archive is damaged.
+        ValueError: `stored` is no stored comparison; `folder` has something in it already, which may be a comparison's own
+            runs; or the archive is damaged.
     """
-    folder = Path(folder)
+    stored, folder = Path(stored), Path(folder)
+    if not (stored / ARCHIVE).is_file():
+        there = sorted(path.parent.name for path in RESULTS.glob(f"*/{ARCHIVE}"))
+        raise ValueError(
+            f"{stored} holds no stored comparison; below {RESULTS.relative_to(ROOT)} are {', '.join(there)}"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty; choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         made = Path(temporary) / "runs"
         try:
-            with tarfile.open(Path(stored) / ARCHIVE, mode="r:xz") as archive:
+            with tarfile.open(stored / ARCHIVE, mode="r:xz") as archive:
                 archive.extractall(made, filter="data")
         except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
-            raise ValueError(f"{Path(stored) / ARCHIVE} is damaged: {error}") from error
+            raise ValueError(f"{stored / ARCHIVE} is damaged: {error}") from error
         if folder.exists():
             folder.rmdir()
         made.rename(folder)
@@ -227,9 +233,15 @@ def core_hours(summary: Mapping[str, Any]) -> float:
     return sum(run["seconds"] or 0.0 for run in summary["runs"]) / 3600
 
 
+def _place(values: Mapping[str, Any]) -> str:
+    machine = values["machine"] or {}
+    processor, cores = machine.get("processor", "not recorded"), machine.get("cores", "?")
+    return f"{processor}, {cores} cores, {machine.get('platform', '')}; started {values['created']}"
+
+
 def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterable[str] = ()) -> str:
     """README.md of the stored result `name`, whose other files are in `folder`."""
-    found, machine = counts(summary), summary["machine"] or {}
+    found = counts(summary)
     versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
     lines = [
         f"# {name}",
@@ -244,9 +256,9 @@ def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterabl
         f"censored, {found['diverged']} diverged), {found['failed']} failed, {found['unfinished']} unfinished, "
         f"{found['missing']} not started.",
         f"- Cost so far: {core_hours(summary):.2f} core-hours, one thread a run.",
-        f"- Machine: {machine.get('processor', 'not recorded')}, {machine.get('cores', '?')} cores, "
-        f"{machine.get('platform', '')}; started {summary['created']}.",
+        f"- Machine: {_place(summary)}.",
         f"- Versions: {versions}.",
+        *(f"- Trained before on {_place(entry)}." for entry in summary.get("earlier", [])),
         f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
         f"`python recipes/store_results.py --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
         "- Made by `python recipes/store_results.py`; `tests/test_results.py` makes the numbers again from the archive.",
@@ -276,7 +288,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, metavar="DIR", help="where --unpack puts the run directory")
     options = parser.parse_args(arguments)
     try:
-        if options.unpack is not None and options.to is not None:
+        if (options.unpack is None) != (options.to is None):
+            parser.error("--unpack STORED and --to DIR belong together")
+        if options.unpack is not None:
             print(unpack(options.unpack, options.to))
             return 0
         if options.run_directory is None or options.name is None:

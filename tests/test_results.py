@@ -712,3 +712,15 @@ def test_not_reproduced_says_where_nothing_was_decided_against_the_claim(summary
             assert ("(left open)" in rules.verdict_words(entry)) is expected
     assert not rules.of_cases({"a": rules.Side("up", ""), "b": rules.Side("open", "")}).left_open
     assert not rules.of_cases({"a": rules.Side("down", ""), "b": rules.Side("open", "")}).left_open
+
+
+def test_unpacking_what_is_not_stored_names_what_is(tmp_path, capsys):
+    store_results = recipe("store_results")
+    assert store_results.main(["--unpack", str(tmp_path), "--to", str(tmp_path / "made")]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path} holds no stored comparison" in said
+    assert "reduced" in said
+    assert not (tmp_path / "made").exists()
+    with pytest.raises(SystemExit):
+        store_results.main(["--unpack", str(tmp_path)])
+    assert "belong together" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .files import read_json, write_json
 
+MODEL_FILES = ("config.json", "model.safetensors", "modeling_semfocus.py", "tokenizer.json", "tokenizer_config.json")
 WHOLE = "whole.json"  # written last: the digest of every other file of the checkpoint
 
 
@@ -16,6 +17,11 @@ def _digests(checkpoint: Path) -> dict[str, str]:
         str(path.relative_to(checkpoint)): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
         for path in files
     }
+
+
+def missing_model_file(model: Path) -> str | None:
+    """The first file that a run's saved model needs and has not; None for a complete one."""
+    return next((name for name in MODEL_FILES if not (model / name).is_file()), None)
 
 
 def mark_whole(checkpoint: Path) -> None:

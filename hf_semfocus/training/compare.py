@@ -228,12 +228,19 @@ def _check_directory(experiment: Experiment, out: Path) -> None:
 
 
 def _described(experiment: Experiment, command: str, out: Path) -> dict[str, Any]:
+    """What was asked, and where: a comparison that goes on elsewhere keeps the machines and versions that it had before."""
+    here = {"versions": versions(), "machine": machine()}
+    before = read_experiment(out) if (out / "experiment.json").is_file() else {}
+    earlier = before.get("earlier", [])
+    there = {name: before.get(name) for name in ("created", *here)}
+    if before and any(there[name] != value for name, value in here.items()):
+        earlier = [*earlier, there]
     return {
         "format": 1,
         "command": command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "machine": machine(),
+        **here,
+        **({"earlier": earlier} if earlier else {}),
         **experiment.to_dict(),
         "units": [unit.name for unit in experiment.units()],
     }

@@ -9,6 +9,7 @@ from typing import Any
 from ..data import list_tasks, task_info
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
+from .checkpoints import missing_model_file
 from .experiment import Experiment
 from .files import json_text, read_json, write_json
 from .presets import preset
@@ -19,7 +20,6 @@ from .statistics import speed_up
 FORMAT = 1
 FACTS = "run.json"
 EXAMPLE_TOKENS = 64  # a longer row would fill a card's page
-NEEDED = ("config.json", "model.safetensors", "modeling_semfocus.py", "tokenizer.json", "tokenizer_config.json")
 ARCHITECTURE = (
     "attention_form", "hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings", "norm_position",
     "num_attention_heads", "num_hidden_layers", "pooling", "position_embedding_type",
@@ -60,9 +60,12 @@ def run_facts(folder: Path) -> dict[str, Any]:
                 f"{folder / 'result.json'} is damaged: it has no {name!r}; restore it, or run the run anew"
             )
     checkpoint = folder / "model"
-    for name in NEEDED:
-        if not (checkpoint / name).is_file():
-            raise ValueError(f"the checkpoint {checkpoint} is not complete: it has no {name}; run the same run again")
+    missing = missing_model_file(checkpoint)
+    if missing is not None:
+        raise ValueError(
+            f"the checkpoint {checkpoint} is not complete: it has no {missing}; run the same `semfocus train` again, or move "
+            f"{folder} away and run the same `semfocus compare` again"
+        )
     spec, result, info = _portable(run.spec), run.result, task_info(run.spec["task"])
     config = read_json(checkpoint / "config.json")
     name = f"{run.spec['task']}-{mask_slug(run.spec['mask'])}-seed-{run.spec['seed']}"

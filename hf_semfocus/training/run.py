@@ -16,7 +16,7 @@ from ..analysis.reach import reach
 from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
-from .checkpoints import check_whole, latest_complete_checkpoint
+from .checkpoints import check_whole, latest_complete_checkpoint, missing_model_file
 from .environment import keep_freed_memory, process_state, total_memory, versions
 from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
@@ -232,11 +232,25 @@ def finished_before(spec: RunSpec, folder: Path, model: bool = True) -> dict[str
     result = read_json(folder / "result.json")
     if result["status"] not in FINISHED:
         return None  # to be tried again
-    if not (folder / "model" / "config.json").is_file() and (model or checkpoint is not None):
+    if missing_model_file(folder / "model") is not None and (model or checkpoint is not None):
         return None  # its model is made again, from the last checkpoint if there is one
     if result["stopped"] == "budget" and result["epochs_trained"] < spec.training.epochs:
         return None
     return result
+
+
+def begins_anew(spec: RunSpec, folder: Path) -> bool:
+    """Whether a finished run is to be trained longer and has no checkpoint to go on from, as those of an unpacked archive.
+
+    Raises:
+        ValueError: as `finished_before`.
+    """
+    if finished_before(spec, folder, model=False) is not None or not (folder / "result.json").exists():
+        return False
+    return (
+        read_json(folder / "result.json")["status"] in FINISHED
+        and latest_complete_checkpoint(folder / "checkpoints") is None
+    )
 
 
 def _result(spec: RunSpec, model, rows, log: list[dict[str, Any]], labels: dict[str, Any]) -> dict[str, Any]:

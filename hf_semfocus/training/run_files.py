@@ -14,6 +14,8 @@ from .statistics import Convergence, epochs_to
 
 STATUSES = ("reached", "censored", "diverged", "failed")
 QUANTITIES = {"train": ("train_accuracy", "tau"), "heldout": ("heldout_accuracy", "heldout_tau")}
+# What a result tells that is known before the first epoch: it outlasts a raised budget.
+BEFORE_TRAINING = ("parameters", "data", "reach", "initial_analysis", "processes", "versions")
 REMAKE = "restore it, or move it away and run the same `semfocus compare` again: finished runs are kept"
 REPAIR = "restore it, or move the run's folder away and run `semfocus compare` again to redo that run"
 
@@ -34,7 +36,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`reached`, `censored`, `diverged`, `failed`, or `unfinished` (no result.json)."""
+        """`reached`, `censored`, `diverged`, `failed`, or `unfinished` (no result.json, or one of a smaller budget)."""
         return self.result["status"] if self.result else "unfinished"
 
     @property
@@ -57,7 +59,7 @@ class Run:
             reached=epochs is not None,
             budget=training["epochs"],
             diverged=self.diverged,
-            finished=self.result is not None,
+            finished=self.status != "unfinished",
         )
 
     def seconds_to(self, quantity: str) -> float | None:
@@ -98,11 +100,22 @@ def read_experiment(run_dir: Path) -> dict[str, Any]:
         "machine": lambda value: value is None or isinstance(value, dict),
         "versions": text_by_name,
         "units": texts,
+        "earlier": lambda value: isinstance(value, list) and all(isinstance(entry, dict) for entry in value),
         **dict.fromkeys(("name", "note", "command", "created"), lambda value: isinstance(value, str | None)),
     }
     for name, fits in checks.items():
         if name in experiment and not fits(experiment[name]):
             raise ValueError(f"{path} is damaged: {name} is {str(experiment[name])[:80]!r}; {REMAKE}")
+    tasks = experiment["tasks"] if isinstance(experiment["tasks"], dict) else {}
+    settings = {"defaults": experiment.get("defaults"), **{f"tasks.{name}": own for name, own in tasks.items()}}
+    for name, own in settings.items():
+        if not isinstance(own, dict | None):
+            raise ValueError(f"{path} is damaged: {name} is {str(own)[:80]!r}; {REMAKE}")
+        training = (own or {}).get("training", {})
+        epochs = training.get("epochs", 1) if isinstance(training, dict) else 0
+        if type(epochs) is not int or epochs < 1:
+            told = f"training.epochs is {epochs!r}" if isinstance(training, dict) else f"training is {training!r}"
+            raise ValueError(f"{path} is damaged: {name}.{told}; {REMAKE}")
     return experiment
 
 
@@ -131,15 +144,11 @@ def read_runs(run_dir: Path, experiment: Mapping[str, Any]) -> list[Run]:
 def _asked_epochs(experiment: Mapping[str, Any], task: str) -> int | None:
     """The budget that `experiment.json` names for a task; None where it names none, or the task is not asked for."""
     tasks = experiment["tasks"]
-    own = tasks.get(task) if isinstance(tasks, dict) else None
     if task not in tasks:
         return None
-    for values in (own, experiment.get("defaults")):
-        training = values.get("training") if isinstance(values, dict) else None
-        epochs = training.get("epochs") if isinstance(training, dict) else None
-        if type(epochs) is int:
-            return epochs
-    return None
+    own = tasks[task] if isinstance(tasks, dict) else None
+    found = [((values or {}).get("training") or {}).get("epochs") for values in (own, experiment.get("defaults"))]
+    return next((epochs for epochs in found if epochs is not None), None)
 
 
 def _on_its_way(run: Run, asked: int | None) -> Run:
@@ -147,7 +156,8 @@ def _on_its_way(run: Run, asked: int | None) -> Run:
     if asked is None or run.result is None or run.result.get("stopped") != "budget" or len(run.history) >= asked:
         return run
     spec = {**run.spec, "training": {**run.spec["training"], "epochs": asked}}
-    return replace(run, spec=spec, result=None)
+    kept = {name: value for name, value in run.result.items() if name in BEFORE_TRAINING}
+    return replace(run, spec=spec, result={**kept, "status": "unfinished"})
 
 
 def read_run(folder: Path) -> Run | None:

@@ -61,6 +61,7 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
         "created": experiment.get("created"),
         "versions": _merged(result.get("versions") for result in results) or experiment.get("versions") or {},
         "machine": experiment.get("machine") or next((r["machine"] for r in results if r.get("machine")), None),
+        **({"earlier": experiment["earlier"]} if experiment.get("earlier") else {}),
         **{
             name: _common_value(run.spec["training"][name] for run in runs if run.folder)
             for name in ("tau", "heldout_tau")

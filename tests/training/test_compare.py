@@ -12,11 +12,13 @@ import time
 import pytest
 import yaml
 
+from hf_semfocus.report.html import write_report
 from hf_semfocus.training import compare as comparison
 from hf_semfocus.training.compare import compare, unit_folder
 from hf_semfocus.training.experiment import Experiment
 from hf_semfocus.training.files import read_json_lines
 from hf_semfocus.training.owner import held
+from hf_semfocus.training.run import begins_anew
 from hf_semfocus.training.summary import write_summary
 from hf_semfocus.training.workers import worker_pool
 
@@ -59,6 +61,21 @@ def test_units_run_in_workers_and_are_not_repeated(tmp_path):
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
 
 
+def test_a_comparison_that_goes_on_elsewhere_keeps_where_it_was(tmp_path, monkeypatch):
+    compare(experiment(masks=("full",)), tmp_path, jobs=1)
+    first = json.loads((tmp_path / "experiment.json").read_text())
+    assert "earlier" not in first
+    monkeypatch.setattr(comparison, "machine", lambda: {"processor": "another", "cores": 3})
+    for _ in range(2):
+        compare(experiment(masks=("full",)), tmp_path, jobs=1)
+    now = json.loads((tmp_path / "experiment.json").read_text())
+    assert now["machine"] == {"processor": "another", "cores": 3}
+    assert now["earlier"] == [{name: first[name] for name in ("created", "versions", "machine")}]
+    summary = write_summary(tmp_path)
+    assert summary["earlier"] == now["earlier"]
+    assert f"started {first['created']}" in write_report(tmp_path).read_text()
+
+
 def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
     """An archive holds no models; the masks that somebody adds to it are trained, and nothing else."""
     asked = experiment(masks=("full",))
@@ -72,7 +89,13 @@ def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
     assert wider[1]["epochs_trained"] == 3
     assert (folder / "history.jsonl").stat().st_mtime_ns == history.st_mtime_ns
     assert not (folder / "model").exists()
+    # half a model is none
+    (folder / "model").mkdir()
+    shutil.copy(unit_folder(tmp_path, experiment().units()[1]) / "model" / "config.json", folder / "model")
+    assert compare(experiment(), tmp_path, jobs=1) == wider
     # a budget that goes beyond the archive's has nothing to go on from: the run is made anew
+    longer_spec = experiment(training={**TINY["training"], "epochs": 4}).units()
+    assert [begins_anew(unit, unit_folder(tmp_path, unit)) for unit in longer_spec] == [True, False]
     longer = compare(experiment(training={**TINY["training"], "epochs": 4}), tmp_path, jobs=1)
     assert [result["epochs_trained"] for result in longer] == [4, 4]
     assert (folder / "model" / "model.safetensors").is_file()

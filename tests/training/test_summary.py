@@ -145,6 +145,29 @@ def test_a_run_that_ended_below_the_budget_now_asked_for_is_unfinished(tmp_path,
     assert [find_run(mask="block:5", seed=seed)["status"] for seed in (0, 1)] == ["diverged", "failed"]
     text = find(after["aggregates"], mask="topk:5")["epochs_to_tau_text"]
     assert text == ">40 (unfinished), 39"
+    # what is known before the first epoch stays
+    for name in ("majority_accuracy", "parameters"):
+        for kept, was in zip(after["runs"], before["runs"], strict=True):
+            assert kept[name] == was[name]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tasks": {"even_pairs": {"training": {"epochs": "9"}}}}, "tasks.even_pairs.training.epochs is '9'"),
+        ({"defaults": {"training": {"epochs": 9.0}}}, "defaults.training.epochs is 9.0"),
+        ({"defaults": {"training": {"epochs": None}}}, "defaults.training.epochs is None"),
+        ({"defaults": {"training": {"epochs": -1}}}, "defaults.training.epochs is -1"),
+        ({"defaults": {"training": 9}}, "defaults.training is 9"),
+        ({"tasks": {"even_pairs": 9}}, "tasks.even_pairs is '9'"),
+    ],
+)
+def test_settings_that_no_comparison_writes_are_named(tmp_path, change, message):
+    folder = write_run_directory(tmp_path / "run", QUICKSTART)
+    asked = json.loads((folder / "experiment.json").read_text())
+    (folder / "experiment.json").write_text(json.dumps({**asked, **change}))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        summarise(folder)
 
 
 def test_seeds_of_both_masks_are_paired_whatever_their_order(tmp_path):
