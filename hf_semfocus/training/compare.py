@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -201,12 +202,24 @@ def _work(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _output_to(log) -> Iterator[None]:
     """Everything that libraries print or log goes to the unit's own file, not into the progress bars."""
     handler = logging.StreamHandler(log)
+    # Libraries that made a handler when they were imported, as transformers does, keep the stream of that moment.
+    loggers = [entry for entry in logging.Logger.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
+    own = {
+        made: made.stream
+        for logger in loggers
+        for made in logger.handlers
+        if type(made) is logging.StreamHandler and made.stream in (sys.stderr, sys.stdout)
+    }
     logging.getLogger().addHandler(handler)
+    for made in own:
+        made.setStream(log)
     try:
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             yield
     finally:
         logging.getLogger().removeHandler(handler)
+        for made, stream in own.items():
+            made.setStream(stream)
 
 
 def _check_directory(experiment: Experiment, out: Path) -> None:

@@ -1,6 +1,7 @@
 """The comparison: several at once, killed and started again, with failures that stay where they happened."""
 
 import json
+import logging
 import multiprocessing
 import os
 import shutil
@@ -214,6 +215,21 @@ def test_a_worker_that_is_still_starting_is_deaf_to_ctrl_c(capfd):
         assert future.result() != os.getpid()
     assert sent > 10  # it starts for a second or more
     assert capfd.readouterr().err == ""
+
+
+def test_what_libraries_log_goes_to_the_unit_s_file(tmp_path):
+    """Also through a handler that was made at import, with the terminal's stream in it."""
+    logger = logging.getLogger("a_library")
+    logger.propagate = False
+    terminal = sys.stderr
+    handler = logging.StreamHandler(terminal)
+    logger.addHandler(handler)
+    with (tmp_path / "log.txt").open("w") as log, comparison._output_to(log):
+        logger.warning("from the library")
+        logging.getLogger("another").warning("through the root")
+    assert (tmp_path / "log.txt").read_text() == "from the library\nthrough the root\n"
+    assert handler.stream is terminal
+    logger.removeHandler(handler)
 
 
 def test_two_comparisons_do_not_share_a_directory(tmp_path):
