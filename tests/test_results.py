@@ -360,6 +360,15 @@ def test_the_claims_are_what_the_stored_results_give():
     assert section == recipe("update_readme").claims_section(found)
 
 
+def test_every_result_with_missing_runs_says_why():
+    claims = recipe("claims")
+    found = claims.judged(claims.load())
+    short = {name for name, runs in found["stored"].items() if runs is None or runs["finished"] < runs["recipe"]}
+    assert set(claims.WHY_MISSING) == short
+    text = claims.markdown({**found, "stored": {"another": None}})
+    assert "- another: no reason is recorded." in text
+
+
 def test_every_claim_has_a_verdict_a_source_and_a_size():
     claims = recipe("claims")
     found = claims.judged({})
