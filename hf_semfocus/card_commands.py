@@ -86,8 +86,8 @@ def comparison_cards(
                 cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
     if without_model:
         console.print(
-            f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They are not trained "
-            "again and have no card; to make a model, move the run's folder away and run `semfocus compare` again",
+            f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They have no card. "
+            "`semfocus compare` makes a model from a checkpoint that is left, and trains a run again if its folder is moved away",
             soft_wrap=True,
             highlight=False,
         )

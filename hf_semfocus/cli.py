@@ -449,18 +449,10 @@ def _compare(options: argparse.Namespace) -> int:
     from .report.html import write_report
     from .report.tables import terminal_table
     from .terminal import ComparisonBars
-    from .training.compare import compare, unit_folder
-    from .training.run import begins_anew
+    from .training.compare import compare
     from .training.summary import write_summary
 
-    console, out = _console(), Path(options.output)
-    anew = sum(begins_anew(unit, unit_folder(out, unit)) for unit in experiment.units())
-    if anew:
-        console.print(
-            f"runs that ended at a smaller budget and begin anew, at epoch 1: {anew}; no checkpoint is left to go on from",
-            soft_wrap=True,
-            highlight=False,
-        )
+    console = _console()
     with ComparisonBars(len(experiment.units()), console) as bars:
         results = compare(experiment, options.output, options.jobs, options.command_line, bars.update)
     if not _main_process():

@@ -103,6 +103,10 @@ class ComparisonBars:
                 self.console.print(
                     f"{len(self.ended)} of {len(standing)} runs were finished before and are not repeated"
                 )
+            if anew := sum(row.anew for row in standing):
+                self.console.print(
+                    f"{anew} of {len(standing)} runs have epochs and no checkpoint to go on from: they begin anew, at epoch 1"
+                )
         self.progress.update(self.all, completed=len(ended))
         for row in standing:
             name, label = row.unit.name, f"{row.unit.task} {row.unit.mask} seed {row.unit.seed}"

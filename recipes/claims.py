@@ -136,12 +136,11 @@ WHY_MISSING = {
     "reduced": "the whole grid is some 20 core-hours on two shared cores. full and topk:5 came first, with five seeds on every task; then "
     "the input-agnostic masks with three, on the tasks where they can tell most; topk:9 ran on two tasks, as the k sweep has k = 9. "
     "`store_results.py --unpack` and the same command train the rest",
-    "paper_size": "full and topk:5 came first, with three seeds on every task; banded:5 was not begun: what it "
-    "is asked at this size, to fall short on even_pairs, it does at the reduced size in five seeds of five",
+    "paper_size": "full and topk:5 came first, with three seeds on every task; banded:5 was left for its core-hours",
     "listops_paper": "500 to 600 tokens through 10 blocks need a GPU, and there was none",
     "rate_0_03": "this rate was chosen for no mask, so seeds 0 to 2 are not needed",
     "rate_1": "this rate was chosen for no mask, so seeds 0 to 2 are not needed",
-    "theory": "topk:1 and cycle_navigation: their core-hours went to `reduced`, which records the same quantities",
+    "theory": "topk:1 and cycle_navigation: their core-hours went to `reduced`, which records the same quantities every fifth epoch",
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from pebble import ProcessExpired
 
 from ..data import load_task
+from .checkpoints import latest_complete_checkpoint
 from .environment import available_cores, machine, process_state, use_one_thread, versions
 from .experiment import Experiment
 from .files import read_json_lines, write_json
@@ -38,6 +39,7 @@ class Progress:
         entry: the last epoch's history entry, if there is one.
         error: the message of a failed run.
         reached_at: the first epoch with training accuracy ≥ τ, of a finished run.
+        anew: the run has epochs and no checkpoint to go on from, as those of an unpacked archive: it begins at epoch 1.
     """
 
     unit: RunSpec
@@ -45,6 +47,7 @@ class Progress:
     entry: dict[str, Any] | None = None
     error: str | None = None
     reached_at: int | None = None
+    anew: bool = False
 
 
 OnProgress = Callable[[list[Progress]], None]
@@ -82,14 +85,15 @@ def compare(
     """
     out = Path(out)
     units = experiment.units()
+    folders = [unit_folder(out, unit) for unit in units]
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed: at least 1")
     state = process_state()
     with held(out, "another comparison") if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
             _check_directory(experiment, out)
-            for unit in units:
-                if finished_before(unit, unit_folder(out, unit), model=False) is None:
+            for unit, folder in zip(units, folders, strict=True):
+                if finished_before(unit, folder, model=False) is None:
                     check_memory(unit)
             prepare_data(units)
             write_json(out / "experiment.json", _described(experiment, command, out))
@@ -97,11 +101,9 @@ def compare(
         if state.num_processes > 1:
             results = [
                 finished_before(unit, folder, model=False) or _work(unit.to_dict(), folder)
-                for unit in units
-                for folder in [unit_folder(out, unit)]
+                for unit, folder in zip(units, folders, strict=True)
             ]
         else:
-            folders = [unit_folder(out, unit) for unit in units]
             results = train_all(units, folders, jobs or available_cores(), on_progress)
     return results
 
@@ -126,6 +128,16 @@ def train_all(
         if done is not None:
             results[index] = done
     waiting = [index for index in range(len(units)) if index not in results]
+    anew = {
+        index
+        for index in waiting
+        if (folders[index] / "history.jsonl").exists()
+        and latest_complete_checkpoint(folders[index] / "checkpoints") is None
+    }
+
+    def standing(running: set[int]) -> list[Progress]:
+        return _standing(units, folders, results, running, anew)
+
     with one_thread_for_children(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
         futures: dict[Future, int] = {}
         try:
@@ -139,16 +151,18 @@ def train_all(
                     results[index] = _outcome(future, units[index], folders[index])
                 if on_progress is not None:
                     running = {futures[future] for future in pending if future.running()}
-                    on_progress(_standing(units, folders, results, running))
+                    on_progress(standing(running))
         except BaseException:
             pool.stop()  # an interrupted comparison leaves no worker behind; each unit goes on from its last epoch
             raise
     if on_progress is not None:
-        on_progress(_standing(units, folders, results, set()))
+        on_progress(standing(set()))
     return [results[index] for index in range(len(units))]
 
 
-def _standing(units, folders: list[Path], results: dict[int, dict[str, Any]], running: set[int]) -> list[Progress]:
+def _standing(
+    units, folders: list[Path], results: dict[int, dict[str, Any]], running: set[int], anew: set[int]
+) -> list[Progress]:
     standing = []
     for index, unit in enumerate(units):
         path = folders[index] / "history.jsonl"
@@ -158,7 +172,7 @@ def _standing(units, folders: list[Path], results: dict[int, dict[str, Any]], ru
         result = results.get(index)
         state = result["status"] if result else "running" if index in running else "waiting"
         result = result or {}
-        standing.append(Progress(unit, state, entry, result.get("error"), result.get("epochs_to_tau")))
+        standing.append(Progress(unit, state, entry, result.get("error"), result.get("epochs_to_tau"), index in anew))
     return standing
 
 

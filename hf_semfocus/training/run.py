@@ -22,7 +22,7 @@ from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
 from .rows import TensorRows, already_batched
-from .run_files import read_run
+from .run_files import read_run, wants_more
 from .spec import RunSpec, difference, spread_seed
 from .trainer import SemFocusTrainer
 
@@ -234,23 +234,9 @@ def finished_before(spec: RunSpec, folder: Path, model: bool = True) -> dict[str
         return None  # to be tried again
     if missing_model_file(folder / "model") is not None and (model or checkpoint is not None):
         return None  # its model is made again, from the last checkpoint if there is one
-    if result["stopped"] == "budget" and result["epochs_trained"] < spec.training.epochs:
+    if wants_more(result, spec.training.epochs):
         return None
     return result
-
-
-def begins_anew(spec: RunSpec, folder: Path) -> bool:
-    """Whether a finished run is to be trained longer and has no checkpoint to go on from, as those of an unpacked archive.
-
-    Raises:
-        ValueError: as `finished_before`.
-    """
-    if finished_before(spec, folder, model=False) is not None or not (folder / "result.json").exists():
-        return False
-    return (
-        read_json(folder / "result.json")["status"] in FINISHED
-        and latest_complete_checkpoint(folder / "checkpoints") is None
-    )
 
 
 def _result(spec: RunSpec, model, rows, log: list[dict[str, Any]], labels: dict[str, Any]) -> dict[str, Any]:

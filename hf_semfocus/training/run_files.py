@@ -9,7 +9,7 @@ from typing import Any
 
 from ..data import list_tasks
 from .files import read_json, read_json_lines
-from .spec import mask_slug
+from .spec import TrainingOptions, mask_slug
 from .statistics import Convergence, epochs_to
 
 STATUSES = ("reached", "censored", "diverged", "failed")
@@ -141,19 +141,24 @@ def read_runs(run_dir: Path, experiment: Mapping[str, Any]) -> list[Run]:
     return list(runs.values())
 
 
+def wants_more(result: Mapping[str, Any], epochs: int) -> bool:
+    """Whether a run that ended with `result` goes on under a budget of `epochs`: a smaller one alone had stopped it."""
+    return result.get("stopped") == "budget" and result["epochs_trained"] < epochs
+
+
 def _asked_epochs(experiment: Mapping[str, Any], task: str) -> int | None:
-    """The budget that `experiment.json` names for a task; None where it names none, or the task is not asked for."""
+    """The budget that `experiment.json` asks for; None where the task is not asked for."""
     tasks = experiment["tasks"]
     if task not in tasks:
         return None
     own = tasks[task] if isinstance(tasks, dict) else None
     found = [((values or {}).get("training") or {}).get("epochs") for values in (own, experiment.get("defaults"))]
-    return next((epochs for epochs in found if epochs is not None), None)
+    return next((epochs for epochs in found if epochs is not None), TrainingOptions.epochs)
 
 
 def _on_its_way(run: Run, asked: int | None) -> Run:
     """The run as it stands under a budget of `asked` epochs, which may be above the one that it ended at."""
-    if asked is None or run.result is None or run.result.get("stopped") != "budget" or len(run.history) >= asked:
+    if asked is None or run.result is None or not wants_more(run.result, asked):
         return run
     spec = {**run.spec, "training": {**run.spec["training"], "epochs": asked}}
     kept = {name: value for name, value in run.result.items() if name in BEFORE_TRAINING}

@@ -57,7 +57,7 @@ def write_run_directory(folder, outcomes=None, *, budget=40, generalises=True, n
         "tasks": {task: {"length": 20} for task in outcomes},
         "masks": masks,
         "seeds": seeds,
-        "defaults": {},
+        "defaults": {"training": {"epochs": budget}},
         "baseline": "full",
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """The comparison: several at once, killed and started again, with failures that stay where they happened."""
 
+import io
 import json
 import logging
 import multiprocessing
@@ -12,14 +13,15 @@ import time
 
 import pytest
 import yaml
+from rich.console import Console
 
 from hf_semfocus.report.html import write_report
+from hf_semfocus.terminal import ComparisonBars
 from hf_semfocus.training import compare as comparison
 from hf_semfocus.training.compare import compare, unit_folder
 from hf_semfocus.training.experiment import Experiment
 from hf_semfocus.training.files import read_json_lines
 from hf_semfocus.training.owner import held
-from hf_semfocus.training.run import begins_anew
 from hf_semfocus.training.summary import write_summary
 from hf_semfocus.training.workers import worker_pool
 
@@ -95,9 +97,13 @@ def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
     shutil.copy(unit_folder(tmp_path, experiment().units()[1]) / "model" / "config.json", folder / "model")
     assert compare(experiment(), tmp_path, jobs=1) == wider
     # a budget that goes beyond the archive's has nothing to go on from: the run is made anew
-    longer_spec = experiment(training={**TINY["training"], "epochs": 4}).units()
-    assert [begins_anew(unit, unit_folder(tmp_path, unit)) for unit in longer_spec] == [True, False]
-    longer = compare(experiment(training={**TINY["training"], "epochs": 4}), tmp_path, jobs=1)
+    seen = []
+    asked = experiment(training={**TINY["training"], "epochs": 4})
+    console = Console(file=io.StringIO(), width=200)
+    with ComparisonBars(2, console) as bars:
+        longer = compare(asked, tmp_path, jobs=1, on_progress=lambda rows: (seen.append(rows), bars.update(rows)))
+    assert [row.anew for row in seen[0]] == [True, False]
+    assert "1 of 2 runs have epochs and no checkpoint to go on from" in console.file.getvalue()
     assert [result["epochs_trained"] for result in longer] == [4, 4]
     assert (folder / "model" / "model.safetensors").is_file()
 
