@@ -103,6 +103,13 @@ class ComparisonBars:
                 self.console.print(
                     f"{len(self.ended)} of {len(standing)} runs were finished before and are not repeated"
                 )
+            longer = sum(
+                row.unit.name in self.ended and row.entry["epoch"] > row.unit.training.epochs for row in standing
+            )
+            if longer:
+                self.console.print(
+                    f"{longer} of them had more epochs than the budget that is now asked for, and are kept as they are"
+                )
             if anew := sum(row.anew for row in standing):
                 self.console.print(
                     f"{anew} of {len(standing)} runs have epochs and no checkpoint to go on from: they begin anew, at epoch 1"

@@ -233,10 +233,16 @@ def core_hours(summary: Mapping[str, Any]) -> float:
     return sum(run["seconds"] or 0.0 for run in summary["runs"]) / 3600
 
 
+def _machine(machine: Mapping[str, Any] | None) -> str:
+    if not machine:
+        return "not recorded"
+    return (
+        f"{machine.get('processor', 'not recorded')}, {machine.get('cores', '?')} cores, {machine.get('platform', '')}"
+    )
+
+
 def _place(values: Mapping[str, Any]) -> str:
-    machine = values["machine"] or {}
-    processor, cores = machine.get("processor", "not recorded"), machine.get("cores", "?")
-    return f"{processor}, {cores} cores, {machine.get('platform', '')}; started {values['created']}"
+    return f"{_machine(values['machine'])}; started {values['created']}"
 
 
 def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterable[str] = ()) -> str:
@@ -259,6 +265,10 @@ def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterabl
         f"- Machine: {_place(summary)}.",
         f"- Versions: {versions}.",
         *(f"- Trained before on {_place(entry)}." for entry in summary.get("earlier", [])),
+        *(
+            f"- The machine of {entry['runs']} runs: {_machine(entry['machine'])}."
+            for entry in summary.get("machines", [])
+        ),
         f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
         f"`python recipes/store_results.py --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
         "- Made by `python recipes/store_results.py`; `tests/test_results.py` makes the numbers again from the archive.",

@@ -187,7 +187,7 @@ def _outcome(future, unit: RunSpec, folder: Path) -> dict[str, Any]:
 
 def _write_failed(unit: RunSpec, folder: Path, error: str) -> dict[str, Any]:
     """Writes down that `unit` failed, beside its specification: a worker may have died before it could write even that."""
-    failed = {"status": "failed", "error": error, "versions": versions()}
+    failed = {"status": "failed", "error": error, "versions": versions(), "machine": machine()}
     if not (folder / "spec.json").exists():
         write_json(folder / "spec.json", unit.to_dict())
     write_json(folder / "result.json", failed)

@@ -95,7 +95,7 @@ def run_facts(folder: Path) -> dict[str, Any]:
         "epochs_to_tau": run.convergence("train").text,
         "epochs_to_heldout_tau": run.convergence("heldout").text,
         "baselines": {key: value for key, value in result["data"].items() if key != "label_histogram"},
-        **{key: result.get(key) for key in ("reach", "dispersion", "parameters", "processes", "versions")},
+        **{key: result.get(key) for key in ("reach", "dispersion", "parameters", "processes", "versions", "machine")},
         "reduced": reduced(spec, config),
         "example": example(spec),
         "comparison": _comparison(folder, run),

@@ -39,27 +39,27 @@ def write_json(path: Path | str, value: Any) -> None:
     write_atomically(path, json_text(value))
 
 
-def read_json(path: Path | str) -> Any:
-    """Reads JSON; a file that is not JSON raises a `ValueError` that names it."""
+def read_json(path: Path | str, remedy: str = "move it away to make it anew") -> Any:
+    """Reads JSON; a file that is not JSON raises a `ValueError` that names it and says `remedy`."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: it is not JSON ({error}); move it away to make it anew") from None
+        raise ValueError(f"{path} is damaged: it is not JSON ({error}); {remedy}") from None
 
 
-def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
+def read_json_lines(path: Path | str, remedy: str = "") -> list[dict[str, Any]]:
     """Reads one JSON object a line; a damaged line raises a `ValueError` that names the file and the line."""
-    rows = []
+    rows, then = [], remedy and f"; {remedy}"
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: it is not UTF-8 text ({error})") from None
+        raise ValueError(f"{path} is damaged: it is not UTF-8 text ({error}){then}") from None
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged: line {number} is not JSON ({error})") from None
+            raise ValueError(f"{path} is damaged: line {number} is not JSON ({error}){then}") from None
         if not isinstance(row, dict):
-            raise ValueError(f"{path} is damaged: line {number} is not a JSON object")
+            raise ValueError(f"{path} is damaged: line {number} is not a JSON object{then}")
         rows.append(row)
     return rows

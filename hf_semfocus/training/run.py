@@ -17,7 +17,7 @@ from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from .checkpoints import check_whole, latest_complete_checkpoint, missing_model_file
-from .environment import keep_freed_memory, process_state, total_memory, versions
+from .environment import keep_freed_memory, machine, process_state, total_memory, versions
 from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
@@ -215,7 +215,7 @@ def finished_before(spec: RunSpec, folder: Path, model: bool = True) -> dict[str
         if folder.exists() and any(entry.name in ("history.jsonl", "result.json") for entry in folder.iterdir()):
             raise ValueError(f"{folder} holds a run without its spec.json; move it away, or choose another folder")
         return None
-    earlier = read_json(folder / "spec.json")
+    earlier = read_json(folder / "spec.json", "restore it, or move the folder away")
     if not isinstance(earlier, dict):
         raise ValueError(f"{folder / 'spec.json'} is damaged: it holds no specification; move the folder away")
     differs = difference(earlier, json.loads(json.dumps(spec.to_dict())))
@@ -270,6 +270,7 @@ def _result(spec: RunSpec, model, rows, log: list[dict[str, Any]], labels: dict[
         "initial_analysis": initial_analysis(log),
         "processes": process_state().num_processes,
         "versions": versions(),
+        "machine": machine(),
     }
 
 

@@ -15,7 +15,7 @@ from .statistics import Convergence, epochs_to
 STATUSES = ("reached", "censored", "diverged", "failed")
 QUANTITIES = {"train": ("train_accuracy", "tau"), "heldout": ("heldout_accuracy", "heldout_tau")}
 # What a result tells that is known before the first epoch: it outlasts a raised budget.
-BEFORE_TRAINING = ("parameters", "data", "reach", "initial_analysis", "processes", "versions")
+BEFORE_TRAINING = ("parameters", "data", "reach", "initial_analysis", "processes", "versions", "machine")
 REMAKE = "restore it, or move it away and run the same `semfocus compare` again: finished runs are kept"
 REPAIR = "restore it, or move the run's folder away and run `semfocus compare` again to redo that run"
 
@@ -81,7 +81,7 @@ def read_experiment(run_dir: Path) -> dict[str, Any]:
     path = run_dir / "experiment.json"
     if not path.is_file():
         raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
-    experiment = read_json(path)
+    experiment = read_json(path, REMAKE)
     _require(path, experiment, ("tasks", "masks", "seeds"), REMAKE)
 
     def texts(value: Any) -> bool:
@@ -177,15 +177,15 @@ def read_run(folder: Path) -> Run | None:
             if path.exists():
                 raise ValueError(f"{spec_path} is missing beside {path.name}; {REPAIR}")
         return None
-    spec = read_json(spec_path)
+    spec = read_json(spec_path, REPAIR)
     _check_spec(spec_path, spec)
-    history = read_json_lines(history_path) if history_path.exists() else []
+    history = read_json_lines(history_path, REPAIR) if history_path.exists() else []
     if history_path.exists() and not history:
         raise ValueError(f"{history_path} is damaged: it is empty; {REPAIR}")
     _check_history(history_path, history)
     result = None
     if result_path.exists():
-        result = read_json(result_path)
+        result = read_json(result_path, REPAIR)
         _require(result_path, result, ("status",))
     run = Run(spec, folder, history, result)
     if result is not None:
@@ -280,6 +280,7 @@ def _check_shapes(path: Path, result: Mapping[str, Any]) -> None:
         "error": lambda value: value is None or isinstance(value, str),
         "stopped": lambda value: value in ("reached", "diverged", "budget"),
         "versions": lambda value: mapping_of(value, lambda entry: isinstance(entry, str)),
+        "machine": lambda value: mapping_of(value, lambda entry: isinstance(entry, str) or number(entry)),
         "dispersion": lambda value: (
             value is None
             or (

@@ -46,6 +46,7 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
     common = {task: _common_epoch(of(task)) for task in tasks}
     baseline = experiment.get("baseline", "full")
     results = [run.result for run in runs if run.result]
+    machines = _machines(results)
     speedups = [
         _speedup_entry(task, mask, quantity, of(task, baseline), of(task, mask))
         for task in tasks
@@ -62,6 +63,7 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
         "versions": _merged(result.get("versions") for result in results) or experiment.get("versions") or {},
         "machine": experiment.get("machine") or next((r["machine"] for r in results if r.get("machine")), None),
         **({"earlier": experiment["earlier"]} if experiment.get("earlier") else {}),
+        **({"machines": machines} if len(machines) > 1 else {}),
         **{
             name: _common_value(run.spec["training"][name] for run in runs if run.folder)
             for name in ("tau", "heldout_tau")
@@ -327,6 +329,17 @@ def _merged(versions: Iterable[Mapping[str, str] | None]) -> dict[str, str]:
         for package, version in (found or {}).items():
             merged.setdefault(package, []).append(version)
     return {package: ", ".join(dict.fromkeys(seen)) for package, seen in merged.items()}
+
+
+def _machines(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Which machine trained how many of the runs; runs of before this was recorded count under None."""
+    counted: list[dict[str, Any]] = []
+    for result in results:
+        found = next((entry for entry in counted if entry["machine"] == result.get("machine")), None)
+        if found is None:
+            counted.append(found := {"machine": result.get("machine"), "runs": 0})
+        found["runs"] += 1
+    return counted
 
 
 def _finite(value: Any) -> Any:

@@ -106,6 +106,12 @@ def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
     assert "1 of 2 runs have epochs and no checkpoint to go on from" in console.file.getvalue()
     assert [result["epochs_trained"] for result in longer] == [4, 4]
     assert (folder / "model" / "model.safetensors").is_file()
+    # a smaller budget cuts nothing off, and that is said
+    shorter = experiment(training={**TINY["training"], "epochs": 2})
+    console = Console(file=io.StringIO(), width=200)
+    with ComparisonBars(2, console) as bars:
+        assert compare(shorter, tmp_path, jobs=1, on_progress=bars.update) == longer
+    assert "2 of them had more epochs than the budget that is now asked for" in console.file.getvalue()
 
 
 def test_a_failed_unit_stops_no_other_and_is_tried_again(tmp_path):

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from hf_semfocus.report.html import write_report
 from hf_semfocus.training.summary import summarise, write_summary
 from tests.report.synthetic import EVERYTHING, QUICKSTART, write_run_directory
 
@@ -192,6 +193,18 @@ def test_tasks_carry_chance_majority_and_shared_hyperparameters(everything):
     assert summary["versions"]["torch"] == "2.13.0"
 
 
+def test_runs_of_several_machines_are_counted_by_machine(tmp_path):
+    folder = write_run_directory(tmp_path, {"even_pairs": {"full": [10, 12], "topk:5": [8, "unfinished"]}})
+    assert "machines" not in summarise(folder)  # nothing recorded: experiment.json tells where
+    here = {"platform": "Linux", "processor": "one of our own", "cores": 4}
+    path = folder / "runs/even_pairs/full/seed-1/result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "machine": here}))
+    assert write_summary(folder)["machines"] == [{"machine": None, "runs": 2}, {"machine": here, "runs": 1}]
+    page = write_report(folder).read_text()
+    assert "2 runs: machine not recorded." in page
+    assert "1 run: platform Linux, processor one of our own, cores 4." in page
+
+
 def test_settings_that_differ_between_masks_are_named(everything):
     path = everything / "runs/even_pairs/topk-5/seed-0/spec.json"
     spec = json.loads(path.read_text())
@@ -269,6 +282,7 @@ def test_a_damaged_file_raises_and_is_named(everything, path, change, message):
         write_summary(everything)
     assert message in str(caught.value)
     assert file.parent.name in str(caught.value)
+    assert "restore it, or move" in str(caught.value)
     assert not (everything / "summary.json").exists()
 
 
