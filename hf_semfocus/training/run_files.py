@@ -80,7 +80,12 @@ def read_experiment(run_dir: Path) -> dict[str, Any]:
     """
     path = run_dir / "experiment.json"
     if not path.is_file():
-        raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
+        stored = (run_dir / "histories.tar.xz").is_file()
+        remedy = f"unpack it first: python recipes/store_results.py --unpack {run_dir} --to DIR"
+        raise ValueError(
+            f"{run_dir} is not a run directory: it has no experiment.json; "
+            f"{remedy if stored else '`semfocus compare` makes one'}"
+        )
     experiment = read_json(path, REMAKE)
     _require(path, experiment, ("tasks", "masks", "seeds"), REMAKE)
 
@@ -256,6 +261,8 @@ def _check_result(path: Path, run: Run) -> None:
     if result["status"] == "failed":
         return
     _require(path, result, ("epochs_trained", "epochs_to_tau", "epochs_to_heldout_tau", "stopped"))
+    if not run.history and result["epochs_trained"]:
+        raise ValueError(f"history.jsonl is missing beside {path}: the run is damaged; {REPAIR}")
     told: dict[str, int | None] = {"epochs_trained": len(run.history)}
     for quantity, (_, threshold) in QUANTITIES.items():
         convergence = run.convergence(quantity)
@@ -263,7 +270,8 @@ def _check_result(path: Path, run: Run) -> None:
     for name, value in told.items():
         if result[name] != value:
             raise ValueError(
-                f"{path} is damaged: {name} is {result[name]!r}, and history.jsonl beside it says {value!r}; {REPAIR}"
+                f"{path} or history.jsonl beside it is damaged: {name} is {result[name]!r} in the one, and {value!r} by the "
+                f"other; {REPAIR}"
             )
 
 

@@ -293,8 +293,16 @@ def test_lost_and_double_files_raise(everything, tmp_path):
     with pytest.raises(ValueError, match=r"seed-00 holds the run of even_pairs/topk-5/seed-0"):
         summarise(everything)
     shutil.rmtree(everything / "runs/even_pairs/topk-5/seed-00")
+    history = (everything / SEED / "history.jsonl").read_bytes()
+    (everything / SEED / "history.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"history\.jsonl is missing beside .*result\.json"):
+        summarise(everything)
+    (everything / SEED / "history.jsonl").write_bytes(history)
     (everything / SEED / "spec.json").unlink()
     with pytest.raises(ValueError, match=r"spec\.json is missing"):
+        summarise(everything)
+    (everything / "experiment.json").rename(everything / "histories.tar.xz")  # a stored result, not yet unpacked
+    with pytest.raises(ValueError, match=r"unpack it first: python recipes/store_results\.py --unpack"):
         summarise(everything)
 
 
