@@ -211,7 +211,9 @@ def not_consistently_better(summaries: Sequence[Summary], tasks: Sequence[str], 
         parts.append(f"{mask}: slower on {slower}, faster on {quicker}, undetermined on {ways.count('undetermined')}")
     numbers = "; ".join(parts)
     if len(asked) < len(masks):
-        numbers = "; ".join(filter(None, [numbers, f"not run: {', '.join(mask for mask in masks if mask not in asked)}"]))
+        numbers = "; ".join(
+            filter(None, [numbers, f"not run: {', '.join(mask for mask in masks if mask not in asked)}"])
+        )
     if not asked or any(part.endswith("not enough runs") for part in parts):
         return Verdict(NOT_TESTED, numbers)
     if len(shown) == len(asked):
