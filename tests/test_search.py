@@ -248,6 +248,7 @@ def test_held_out_is_validation_where_it_is_asked_for(search, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_trials_of_several_tasks_run_in_workers(search, tmp_path, capsys):
     assert search.main([*TINY, "--output", str(tmp_path), "--tasks", "even_pairs", "parity_check", "--jobs", "2"]) == 0
     printed = capsys.readouterr().out
@@ -278,6 +279,7 @@ def test_more_trials_join_and_other_settings_are_refused(search, tmp_path, capsy
     assert len(in_process) == before
 
 
+@pytest.mark.long
 def test_points_chosen_by_hand_join_a_search_and_are_named(search, tmp_path, capsys, monkeypatch, in_process):
     monkeypatch.chdir(tmp_path)
     arguments = [*TINY, "--output", "out", "--write", "recipes/tasks"]

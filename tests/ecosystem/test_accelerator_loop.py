@@ -31,6 +31,7 @@ def test_it_learns_and_tells_the_accuracy_of_the_model_that_it_saves(tmp_path, c
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_train_the_same_model_as_one(tmp_path, capsys):
     sizes = {"epochs": 2, "length": 20, "train_size": 200, "test_size": 101}
     runpy.run_path(str(SCRIPT))["train"]("reverse_string", "banded:5", str(tmp_path / "one"), **sizes)
