@@ -55,7 +55,7 @@ def source_of(folder: Path) -> Source:
         if (folder / "spec.json").is_file():
             there = "it has not finished"
             if (folder / "result.json").is_file():
-                there = "it ended, and its model was not kept (an archive of results has none); train it again in another folder"
+                there = "it failed, or its model was not kept (an archive of results has none); train it again in another folder"
         missing = "" if folder.exists() else " (it does not exist)"
         raise ValueError(f"{folder} is no checkpoint and no run with one: {there}{missing}")
     place = checkpoint.absolute()

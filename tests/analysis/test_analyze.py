@@ -342,7 +342,7 @@ def test_help_and_other_folders(runs, tmp_path, capsys):
     (tmp_path / "experiment.json").write_text("{}")
     assert run("analyze", tmp_path) == 2
     assert "is a comparison" in capsys.readouterr().err
-    for name, said in (("spec.json", "it has not finished"), ("result.json", "it ended, and its model was not kept")):
+    for name, said in (("spec.json", "it has not finished"), ("result.json", "it failed, or its model was not kept")):
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / name).write_text("{}")
         assert run("analyze", tmp_path / "run") == 2
