@@ -79,7 +79,23 @@ def _one_line(error: Exception, output: str | None) -> str | None:
         )
     if not isinstance(error, ValueError | OSError):
         return None
-    return _shortened(text)
+    return _shortened(_without_number(error, output) or text)
+
+
+def _without_number(error: Exception, output: str | None) -> str | None:
+    """An error of the system about a file, with what to do instead of its number; None for another error."""
+    if not isinstance(error, OSError) or not isinstance(error.filename, str | os.PathLike) or not error.strerror:
+        return None
+    path, reason = Path(error.filename), error.strerror.lower()
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        reason = "a file is in the way"
+    if output is None:
+        return f"{path}: {reason}"
+    place, full = Path(output).absolute(), path.absolute()
+    beside = full.parent == place.parent and full.name.startswith(f".{place.name}.")  # renamed into place at the end
+    if not (beside or full.is_relative_to(place) or place.is_relative_to(full)):
+        return f"{path}: {reason}"
+    return f"the folder {output} cannot be used ({path}: {reason}); choose one that can be made, read and written"
 
 
 def _shortened(text: str) -> str:

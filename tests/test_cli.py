@@ -128,11 +128,32 @@ def test_a_configuration_that_says_something_else_is_not_passed_over(text, tmp_p
     assert not (tmp_path / "OUT").exists()
 
 
-def test_an_unwritable_directory_is_one_line(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("file", "a file"),
+        ("file/below", "a file is in the way"),
+        pytest.param(
+            "/proc/below",
+            "no such file",
+            marks=pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write in"),
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [["compare", "--preset", "quickstart"], ["train", "even_pairs", *TINY], ["generate", "parity_check", "--train-size", "30"]],
+    ids=lambda command: command[0],
+)
+def test_an_unwritable_directory_is_one_line_that_says_which_and_why(command, place, why, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
-    assert run("compare", "--preset", "quickstart", "--output", tmp_path / "file" / "below") == 2
-    assert run("train", "even_pairs", *TINY, "--output", tmp_path / "file" / "below") == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 2
+    assert run(*command, "--output", tmp_path / place) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert str(tmp_path / place) in lines[0]
+    assert why in lines[0]
+    assert "Errno" not in lines[0]
+    assert (tmp_path / "file").read_text() == "in the way"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
