@@ -136,13 +136,19 @@ def test_a_configuration_that_says_something_else_is_not_passed_over(text, tmp_p
         pytest.param(
             "/proc/below",
             "no such file",
-            marks=pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write in"),
+            marks=pytest.mark.skipif(
+                not Path("/proc/self").exists(), reason="needs a folder that nobody can write in"
+            ),
         ),
     ],
 )
 @pytest.mark.parametrize(
     "command",
-    [["compare", "--preset", "quickstart"], ["train", "even_pairs", *TINY], ["generate", "parity_check", "--train-size", "30"]],
+    [
+        ["compare", "--preset", "quickstart"],
+        ["train", "even_pairs", *TINY],
+        ["generate", "parity_check", "--train-size", "30"],
+    ],
     ids=lambda command: command[0],
 )
 def test_an_unwritable_directory_is_one_line_that_says_which_and_why(command, place, why, tmp_path, capsys):
