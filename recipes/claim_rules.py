@@ -216,9 +216,10 @@ def not_consistently_better(summaries: Sequence[Summary], tasks: Sequence[str], 
         )
     if not asked or any(part.endswith("not enough runs") for part in parts):
         return Verdict(NOT_TESTED, numbers)
+    incomplete = len(asked) < len(masks)  # what holds of one mask is said of all only when all have run
     if len(shown) == len(asked):
-        return Verdict(REPRODUCED, numbers)
-    return Verdict(NOT_REPRODUCED if len(better) == len(asked) else MIXED, numbers)
+        return Verdict(REPRODUCED, numbers, incomplete=incomplete)
+    return Verdict(NOT_REPRODUCED if len(better) == len(asked) else MIXED, numbers, incomplete=incomplete)
 
 
 def _asked(summaries: Sequence[Summary], masks: Sequence[str]) -> list[str]:
