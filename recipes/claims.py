@@ -520,13 +520,10 @@ def _why_missing(stored: Mapping[str, Mapping[str, int] | None]) -> list[str]:
 
 def takeaways(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Three sentences: speed, input-agnostic masks, and how many claims stand. They say no more than the verdicts."""
-    of = {
-        (
-            entry["name"],
-            entry["size"].split(" (")[0],
-        ): f"{entry['verdict']}{' (provisional)' if entry['provisional'] else ''}"
-        for entry in entries
-    }
+    of = {}
+    for entry in entries:
+        provisional = " (provisional)" if entry["provisional"] else ""
+        of[entry["name"], entry["size"].split(" (")[0]] = entry["verdict"] + provisional
     said = []
     for name, what in (
         ("topk_faster", "That top-k attention learns faster than full attention over the tasks"),
