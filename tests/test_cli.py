@@ -1,5 +1,6 @@
 """The command line: help with an example, one line and exit code 2 for bad input, nothing half-written."""
 
+import errno
 import json
 import os
 import re
@@ -160,6 +161,16 @@ def test_an_unwritable_directory_is_one_line_that_says_which_and_why(command, pl
     assert why in lines[0]
     assert "Errno" not in lines[0]
     assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_an_unreadable_file_elsewhere_is_not_blamed_on_the_output():
+    from hf_semfocus.cli import _one_line
+
+    error = PermissionError(errno.EACCES, "Permission denied", "/data/masks.py")
+    assert _one_line(error, None) == _one_line(error, "runs/out") == "/data/masks.py: permission denied"
+    assert _one_line(error, "/data").startswith("the folder /data cannot be used (/data/masks.py: permission denied)")
+    # What says no file, or no reason, is told in its own words.
+    assert _one_line(OSError("the Hub refused"), "runs/out") == "the Hub refused"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
