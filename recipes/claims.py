@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,11 @@ def load(results: Path = RESULTS) -> dict[str, Summary]:
     return stored
 
 
+@cache
+def _paper() -> Experiment:
+    return preset("paper")
+
+
 def check(name: str, summary: Summary) -> None:
     """Refuses a summary under the name of another comparison: a verdict must not rest on it."""
     for task in summary["tasks"]:
@@ -345,8 +351,8 @@ def check(name: str, summary: Summary) -> None:
                 raise ValueError(f"recipes/results/{name}: {task['name']} has {key} {found!r}; allowed: {wanted!r}")
         if summary["baseline"] != "full":
             raise ValueError(f"recipes/results/{name} has the baseline {summary['baseline']}; allowed: full")
-        paper = preset("paper").spec(task["name"], "full", 0) if task["name"] in SUITE else None
-        if name in (*PAPER, UNSEARCHED["paper size"]) and paper is not None:
+        if name in (*PAPER, UNSEARCHED["paper size"]) and task["name"] in SUITE:
+            paper = _paper().spec(task["name"], "full", 0)
             length = list(paper.length) if isinstance(paper.length, tuple) else paper.length
             sizes = {
                 "length": (task["length"], length),
@@ -423,7 +429,8 @@ def judged(stored: Stored) -> dict[str, Any]:
 def _runs_of_recipe(name: str) -> int:
     """How many runs the file in recipes/ asks for, of which a part may have been asked for on the command line."""
     (path,) = (path for folder in (".", "ablations", "first") if (path := RECIPES / folder / f"{name}.yaml").is_file())
-    return len(Experiment.from_yaml(path).units())
+    experiment = Experiment.from_yaml(path)
+    return len(experiment.tasks) * len(experiment.masks) * len(experiment.seeds)
 
 
 def _not_ended(summary: Summary) -> bool:

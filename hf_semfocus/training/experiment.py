@@ -58,7 +58,12 @@ class Experiment:
             raise ValueError(
                 f"the baseline {self.baseline!r} is not among the masks ({', '.join(self.masks)}): no speed-up could be told"
             )
-        self.units()
+        # A unit is right where its task and mask are and where its seed is, so the whole product need not be made.
+        for task in self.tasks:
+            for mask in self.masks:
+                self.spec(task, mask, self.seeds[0])
+        for seed in self.seeds[1:]:
+            self.spec(next(iter(self.tasks)), self.baseline, seed)
 
     def spec(self, task: str, mask: str, seed: int) -> RunSpec:
         """The specification of one unit."""
