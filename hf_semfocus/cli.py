@@ -164,7 +164,9 @@ def _parser() -> argparse.ArgumentParser:
         "--mask", help="a mask specification; `full`, `topk:5`, `banded:5+global:1` … (default: topk:5)"
     )
     train.add_argument("--seed", type=int, help="fixes the data, the initial weights and the batch order (default: 0)")
-    train.add_argument("--config", help="YAML file with fields of RunSpec; options given here go over it")
+    train.add_argument(
+        "--config", help="YAML or JSON file with fields of RunSpec (a run's spec.json); options given here go over it"
+    )
     _add_run_options(train)
 
     compare = command(
@@ -176,7 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument(
         "--preset", help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (all 8, for a GPU)"
     )
-    compare.add_argument("--config", help="YAML file with an experiment instead of a preset")
+    compare.add_argument(
+        "--config", help="YAML or JSON file with an experiment (a comparison's experiment.json) instead of a preset"
+    )
     compare.add_argument(
         "--output", required=True, help="the run directory; started again, it goes on where it stopped"
     )

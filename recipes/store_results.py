@@ -271,6 +271,7 @@ def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterabl
         ),
         f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
         f"`python recipes/store_results.py --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
+        f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
         "- Made by `python recipes/store_results.py`; `tests/test_results.py` makes the numbers again from the archive.",
     ]
     lines += [f"- Left out for its size: {picture}.png; `semfocus report` draws it." for picture in left_out]

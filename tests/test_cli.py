@@ -351,3 +351,8 @@ def test_compare_and_report(tmp_path, capsys):
     (out / "report.html").unlink()
     assert run("report", out) == 0
     assert (out / "report.html").read_text() == page
+    # What it recorded asks for the same again: nothing is trained, and the report still says what was changed.
+    trained = {path: path.stat().st_mtime_ns for path in out.rglob("history.jsonl")}
+    assert run("compare", "--config", out / "experiment.json", "--output", out) == 0
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("history.jsonl")} == trained
+    assert json.loads((out / "summary.json").read_text())["note"] == summary["note"]

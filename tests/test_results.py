@@ -153,6 +153,25 @@ def test_every_number_of_a_stored_table_follows_from_the_histories(stored, unpac
 
 
 @each_stored
+def test_a_stored_experiment_asks_for_the_runs_that_there_are(stored, unpacked):
+    """So it can be repeated where its recipe was changed since, and its page says how."""
+    from hf_semfocus.training.experiment import Experiment
+
+    experiment = Experiment.from_yaml(unpacked(stored) / "experiment.json")
+    paths = [*unpacked(stored).glob("runs/*/*/seed-*/spec.json")]
+    assert paths
+    for path in paths:
+        ran = json.loads(path.read_text(encoding="utf-8"))
+        asked = experiment.spec(ran["task"], ran["mask"], ran["seed"]).to_dict()
+        # A budget may have been raised for the runs that did not need less.
+        assert ran["training"].pop("epochs") <= asked["training"].pop("epochs")
+        assert ran == asked
+        assert ran["seed"] in experiment.seeds
+        assert ran["mask"] in experiment.masks
+    assert "--config DIR/experiment.json" in (stored / "README.md").read_text(encoding="utf-8")
+
+
+@each_stored
 def test_a_stored_result_tells_no_place_of_the_machine_that_made_it(stored, unpacked):
     places = re.compile(r"(?<![\w.])/(?:home|root|work|tmp|Users)/")
     for path in [

@@ -1,6 +1,7 @@
 """A comparison as data: tasks × masks × seeds with one set of hyperparameters a task, in Python, YAML or JSON."""
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -12,6 +13,9 @@ import yaml
 from .imports import import_strategies
 from .spec import RunSpec, flat
 from .task_recipes import with_recipe
+
+# What a comparison's experiment.json has beside the experiment.
+RECORDED = ("format", "command", "created", "versions", "machine", "earlier", "units")
 
 
 @dataclass(frozen=True)
@@ -125,9 +129,15 @@ class Experiment:
 
     @classmethod
     def from_yaml(cls, path: Path | str, inside: tuple[Path, ...] = ()) -> "Experiment":
-        """Reads an experiment from a YAML file; the paths of its recipes start from that file's folder."""
+        """Reads an experiment from a YAML or JSON file; the paths of its recipes start from that file's folder.
+
+        The `experiment.json` of a comparison gives what that comparison was asked for, whatever has become of its recipe.
+        """
         path = Path(path)
-        return cls.from_dict(read_yaml(path), path.parent, (*inside, path.resolve()))
+        values = read_yaml(path)
+        if "format" in values:
+            values = {name: value for name, value in values.items() if name not in RECORDED}
+        return cls.from_dict(values, path.parent, (*inside, path.resolve()))
 
     @classmethod
     def _recipe(cls, task: str, folder: Path | str, inside: tuple[Path, ...], name: str) -> dict[str, Any]:
@@ -148,11 +158,15 @@ class Experiment:
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
-    """A YAML file that holds a mapping; anything else raises `ValueError` naming the file."""
+    """A YAML or JSON file that holds a mapping; anything else raises `ValueError` naming the file."""
+    path = Path(path)
+    kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        text = path.read_text(encoding="utf-8")
+        # YAML 1.1 takes the number 1e-05, as JSON writes it, for a text.
+        values = json.loads(text) if kind == "JSON" else yaml.safe_load(text)
+    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not {kind}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds {type(values).__name__}; allowed: a mapping of options")
     return values

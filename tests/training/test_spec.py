@@ -197,6 +197,24 @@ def test_yaml_experiments_read(tmp_path):
         Experiment.from_yaml(bad)
 
 
+def test_a_comparison_s_own_record_and_json_are_read(tmp_path):
+    """A number that JSON writes without a point stays one; what was recorded beside the experiment is left aside."""
+    experiment = Experiment("x", {"even_pairs": {"training": {"learning_rate": 1e-05}}}, ("full", "topk:5"), (0, 3))
+    path = tmp_path / "experiment.json"
+    path.write_text(json.dumps(experiment.to_dict()))
+    assert '"learning_rate": 1e-05' in path.read_text()
+    assert Experiment.from_yaml(path) == experiment
+    path.write_text(json.dumps({"format": 1, "command": "semfocus compare", "machine": None, **experiment.to_dict()}))
+    assert Experiment.from_yaml(path) == experiment
+    path.write_text(json.dumps({"command": "semfocus compare", **experiment.to_dict()}))
+    with pytest.raises(ValueError, match="unknown experiment option 'command'"):
+        Experiment.from_yaml(path)
+    for text, words in (("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "holds list")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            Experiment.from_yaml(path)
+
+
 def test_an_unknown_preset_gets_a_suggestion():
     with pytest.raises(ValueError, match="quickstart"):
         preset("quikstart")
