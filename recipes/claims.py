@@ -142,9 +142,6 @@ RULES = f"""\
 """
 
 WHY_MISSING = {
-    "reduced": "the whole grid is some 20 core-hours on two shared cores. full and topk:5 came first, with five seeds on every task; then "
-    "the other masks, task by task. stack_manipulation takes longest a run and came last: seeds 3 and 4 of the input-agnostic masks and "
-    "topk:9 are not there, nor seeds 3 and 4 of topk:9 on parity_check. `store_results.py --unpack` and the same command train the rest",
     "paper_size_even_pairs": "it is under way",
     "listops_paper": "500 to 600 tokens through 10 blocks need a GPU, and there was none",
     "rate_0_03": "this rate was chosen for no mask, so seeds 0 to 2 are not needed",
