@@ -86,8 +86,9 @@ def comparison_cards(
                 cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
     if without_model:
         console.print(
-            f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They have no card. "
-            "`semfocus compare` makes a model from a checkpoint that is left, and trains a run again if its folder is moved away",
+            f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They have no card, and need "
+            "none for the report. Who wants their models: `semfocus compare` makes one from a checkpoint that is left, and trains a run "
+            "again if its folder is moved away",
             soft_wrap=True,
             highlight=False,
         )

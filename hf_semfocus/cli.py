@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if getattr(options, "output", None) == "" or getattr(options, "directory", None) == "":
         print(f"semfocus {options.command}: the folder's name is empty", file=sys.stderr)
         sys.exit(2)
+    if getattr(options, "config", None) == "":
+        print(f"semfocus {options.command}: --config is empty; allowed: a YAML or JSON file", file=sys.stderr)
+        sys.exit(2)
     for name, value in vars(options).items():
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, str) and "\0" in part:
@@ -414,7 +417,7 @@ def _train(options: argparse.Namespace) -> int:
     from .training.experiment import merged, read_yaml
     from .training.spec import RunSpec
 
-    configured = read_yaml(options.config) if options.config else {}
+    configured = read_yaml(options.config) if options.config is not None else {}
     if configured.get("task", options.task) != options.task:
         raise ValueError(
             f"{options.config} is for task {configured['task']!r}; allowed here: {options.task!r}, as given"
@@ -423,6 +426,11 @@ def _train(options: argparse.Namespace) -> int:
     if options.imports:
         values["imports"] = options.imports
     spec = RunSpec.from_dict({**values, "task": options.task})
+    if values.get("mask_source") not in (None, spec.mask_source):
+        raise ValueError(
+            f"mask_source is {values['mask_source']!r}, and the code of {spec.mask} has {spec.mask_source!r}: it is another one "
+            "than was recorded; leave mask_source out to train with the code as it is"
+        )
     _quiet_libraries()
     from .terminal import EpochBar
     from .training.run import run_unit
@@ -446,12 +454,12 @@ def _train(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from .training.experiment import Experiment, changed_note, merged
+    from .training.experiment import CHANGED, Experiment, changed_note, merged
     from .training.presets import preset
 
-    if bool(options.preset) == bool(options.config):
+    if (options.preset is None) == (options.config is None):
         raise ValueError("give either --preset NAME or --config FILE")
-    base = preset(options.preset) if options.preset else Experiment.from_yaml(options.config)
+    base = preset(options.preset) if options.preset is not None else Experiment.from_yaml(options.config)
     values = base.to_dict()
     if options.imports:
         values["defaults"] = {**values["defaults"], "imports": options.imports}
@@ -463,18 +471,24 @@ def _compare(options: argparse.Namespace) -> int:
     experiment = Experiment.from_dict(values)
     note = changed_note(base, experiment)
     if note is not None:
-        experiment = replace(experiment, name=f"{base.name} (changed)", note=note)
+        experiment = replace(experiment, name=base.name.removesuffix(CHANGED) + CHANGED, note=note)
     _quiet_libraries()
     from .card_commands import comparison_cards
     from .report.html import write_report
     from .report.tables import terminal_table
     from .terminal import ComparisonBars
     from .training.compare import compare
+    from .training.run_files import read_experiment
     from .training.summary import write_summary
 
+    command, record = options.command_line, Path(options.output) / "experiment.json"
+    if options.config is not None and Path(options.config).resolve() == record.resolve():
+        # A record that names itself would not tell how it came about.
+        first = read_experiment(record.parent).get("command") or command
+        command = first if note is None else f"{first} && {command}"
     console = _console()
     with ComparisonBars(len(experiment.units()), console) as bars:
-        results = compare(experiment, options.output, options.jobs, options.command_line, bars.update)
+        results = compare(experiment, options.output, options.jobs, command, bars.update)
     if not _main_process():
         return 0
     summary = write_summary(Path(options.output))

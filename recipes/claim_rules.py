@@ -122,7 +122,8 @@ def over_tasks(values: Mapping[str, float], sides: Mapping[str, Side], claimed: 
     low, high, _ = log_interval(logs)
     assert low is not None
     assert high is not None
-    mean = f"geometric mean {ratio(math.exp(fmean(logs)))} [{ratio(low)}, {ratio(high)}] over {len(values)} tasks"
+    middle, *ends = (near_one(value) for value in (math.exp(fmean(logs)), low, high))
+    mean = f"geometric mean {middle} [{', '.join(ends)}] over {len(values)} tasks"
     mean += f" ({', '.join(f'{task} {ratio(value)}' for task, value in values.items())})"
     clear = low > 1 if claimed == "up" else high < 1
     if clear and opposite not in by_way:
@@ -137,6 +138,14 @@ def over_tasks(values: Mapping[str, float], sides: Mapping[str, Side], claimed: 
 def ratio(value: float) -> str:
     """Two significant digits."""
     return format_ratio(value)
+
+
+def near_one(value: float) -> str:
+    """As :func:`ratio`; within 10 % of 1 three decimals, and more where they would hide on which side of 1 it lies."""
+    if not 0.9 <= value <= 1.1:
+        return ratio(value)
+    digits = next((n for n in range(3, 9) if value == 1 or round(value, n) != 1), 9)
+    return f"{value:.{digits}f}"
 
 
 def entry_of(summaries: Sequence[Summary], task: str, mask: str) -> Mapping[str, Any] | None:
@@ -219,7 +228,8 @@ def not_consistently_better(summaries: Sequence[Summary], tasks: Sequence[str], 
     incomplete = len(asked) < len(masks)  # what holds of one mask is said of all only when all have run
     if len(shown) == len(asked):
         return Verdict(REPRODUCED, numbers, incomplete=incomplete)
-    return Verdict(NOT_REPRODUCED if len(better) == len(asked) else MIXED, numbers, incomplete=incomplete)
+    verdict = MIXED if shown or 0 < len(better) < len(asked) else NOT_REPRODUCED
+    return Verdict(verdict, numbers, left_open=verdict == NOT_REPRODUCED and not better, incomplete=incomplete)
 
 
 def _asked(summaries: Sequence[Summary], masks: Sequence[str]) -> list[str]:

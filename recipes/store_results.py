@@ -208,14 +208,32 @@ def unpack(stored: Path, folder: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         made = Path(temporary) / "runs"
         try:
-            with tarfile.open(stored / ARCHIVE, mode="r:xz") as archive:
+            # Read to its end first: half an archive would look like a whole one with fewer runs.
+            raw = io.BytesIO(lzma.decompress((stored / ARCHIVE).read_bytes()))
+            with tarfile.open(fileobj=raw, mode="r:") as archive:
                 archive.extractall(made, filter="data")
         except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
             raise ValueError(f"{stored / ARCHIVE} is damaged: {error}") from error
+        _check_unpacked(stored, made)
         if folder.exists():
             folder.rmdir()
         made.rename(folder)
     return folder
+
+
+def _check_unpacked(stored: Path, made: Path) -> None:
+    """The archive's runs are those that the stored summary tells of, where that is there."""
+    if not (made / "experiment.json").is_file():
+        raise ValueError(f"{stored / ARCHIVE} is damaged: it has no experiment.json")
+    if (stored / "summary.json").is_file():
+        summary = read_json(stored / "summary.json")
+        told = {run["path"] for run in summary["runs"] if run["path"] is not None}
+        there = {path.parent.relative_to(made).as_posix() for path in made.glob("runs/*/*/seed-*/spec.json")}
+        if told != there:
+            raise ValueError(
+                f"{stored / ARCHIVE} is damaged: it has {len(there)} runs, and summary.json tells of {len(told)}, "
+                f"{min(told ^ there)} among those that differ"
+            )
 
 
 def counts(summary: Mapping[str, Any]) -> dict[str, int]:
@@ -301,6 +319,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if (options.unpack is None) != (options.to is None):
             parser.error("--unpack STORED and --to DIR belong together")
+        if options.unpack is not None and (options.run_directory or options.name or options.replace):
+            parser.error("--unpack takes --to alone: what is stored is unpacked, not made")
         if options.unpack is not None:
             print(unpack(options.unpack, options.to))
             return 0

@@ -12,13 +12,16 @@ Results that the README shows are kept in recipes/results/; a test compares the 
 """
 
 import argparse
+import errno
 import itertools
 import json
 import math
+import os
 import re
 import shutil
 import statistics
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,7 @@ from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, pre
 from hf_semfocus.report.files import drawn, write_whole
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.report.tables import markdown_table
-from hf_semfocus.training.files import write_atomically
+from hf_semfocus.training.files import read_json, write_atomically
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
@@ -78,7 +81,7 @@ def replaced(text: str, name: str, section: str) -> str:
     return pattern.sub(lambda found: f"{found[1]}{section}\n{found[2]}", text)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_directory", nargs="?", type=Path, help="what `make quickstart` wrote")
     parser.add_argument("--cost", type=Path, help="what `make benchmark` printed about masks")
@@ -89,35 +92,51 @@ def main() -> None:
     parser.add_argument(
         "--settings", action="store_true", help="what recipes/results/{theory,gain*,reduced,paper_size*} hold"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    try:
+        update(options)
+    except OSError as error:
+        print(f"update_readme: {error.filename}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return 2
+    except ValueError as error:
+        print(f"update_readme: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def update(options: argparse.Namespace) -> None:
+    """Copies what was made into recipes/results, and writes README's sections from it.
+
+    Raises:
+        OSError, ValueError: an input is missing or damaged; nothing of it was copied.
+    """
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     if options.run_directory is not None:
-        kept = RESULTS / "quickstart"
-        kept.mkdir(parents=True, exist_ok=True)
-        for name in ("summary.json", "summary.csv", "speedups.csv"):
-            shutil.copy(options.run_directory / name, kept / name)
-        for picture in (options.run_directory / "figures").glob("*.png"):
-            shutil.copy(picture, kept / picture.name)
-        summary = json.loads((kept / "summary.json").read_text(encoding="utf-8"))
-        text = replaced(text, "quickstart", quickstart_section(summary))
+        summary = read_json(options.run_directory / "summary.json", "make it again: make quickstart")
+        try:
+            text = replaced(text, "quickstart", quickstart_section(summary))
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(
+                f"{options.run_directory / 'summary.json'} holds no summary ({error!r}); make it again: make quickstart"
+            ) from error
+        names = ["summary.json", "summary.csv", "speedups.csv"]
+        pictures = sorted((options.run_directory / "figures").glob("*.png"))
+        _copy_all([*(options.run_directory / name for name in names), *pictures], RESULTS / "quickstart")
     for name in ("cost", "data"):
         printed = getattr(options, name)
         if printed is not None:
+            text = replaced(text, name, printed_section(printed.read_text(encoding="utf-8")))
             RESULTS.mkdir(parents=True, exist_ok=True)
             shutil.copy(printed, RESULTS / f"{name}.txt")
-            text = replaced(text, name, printed_section(printed.read_text(encoding="utf-8")))
     if options.attention is not None:
-        for name in ("attention.txt", "attention.csv", "attention.png", "attention_profile.txt"):
-            shutil.copy(options.attention / name, RESULTS / name)
-        text = replaced(text, "attention", attention_section((RESULTS / "attention.txt").read_text(encoding="utf-8")))
+        made = (options.attention / "attention.txt").read_text(encoding="utf-8")
+        text = replaced(text, "attention", attention_section(made))
+        names = ["attention.txt", "attention.csv", "attention.png", "attention_profile.txt"]
+        _copy_all([options.attention / name for name in names], RESULTS)
     if options.minilm is not None:
-        kept = RESULTS / "sparse_minilm"
-        kept.mkdir(parents=True, exist_ok=True)
-        for path in options.minilm.iterdir():
-            if path.resolve() != (kept / path.name).resolve():
-                shutil.copy(path, kept / path.name)
-        text = replaced(text, "minilm", minilm_section((kept / "table.md").read_text(encoding="utf-8")))
+        text = replaced(text, "minilm", minilm_section((options.minilm / "table.md").read_text(encoding="utf-8")))
+        _copy_all(sorted(options.minilm.iterdir()), RESULTS / "sparse_minilm")
     if options.claims:
         text = replaced(text, "claims", claims_section(json.loads((RESULTS / "claims.json").read_text("utf-8"))))
     if options.settings:
@@ -125,6 +144,17 @@ def main() -> None:
         write_whole(ROOT / SWEEP_PICTURE, drawn(sweep_picture(stored), "png"))
         text = replaced(text, "settings", settings_section(stored))
     write_atomically(readme, text)
+
+
+def _copy_all(paths: Sequence[Path], folder: Path) -> None:
+    """Copies files, none of them where one is missing; those that lie in `folder` already stay."""
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        if path.resolve() != (folder / path.name).resolve():
+            shutil.copy(path, folder / path.name)
 
 
 def printed_section(printed: str) -> str:
@@ -298,4 +328,4 @@ def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

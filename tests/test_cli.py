@@ -68,6 +68,11 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "model.pooling=max"], ["pooling", "max"]),
         (["compare", "--preset", "quikstart", "--output", "OUT"], ["quikstart", "quickstart"]),
         (["compare", "--output", "OUT"], ["--preset", "--config"]),
+        (["compare", "--output", "OUT", "--config", ""], ["--config", "empty"]),
+        (["compare", "--output", "OUT", "--preset", "quickstart", "--config", ""], ["--config", "empty"]),
+        (["train", "even_pairs", "--output", "OUT", "--config", ""], ["--config", "empty"]),
+        (["train", "even_pairs", "--output", "OUT", "--set", "mask_source=abc"], ["mask_source", "abc"]),
+        (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "mask_source=abc"], ["mask_source"]),
         (["compare", "--preset", "quickstart", "--output", "OUT", "--jobs", "0"], ["jobs", "0"]),
         (["compare", "--preset", "quickstart", "--output", "OUT", "--masks", "topk:5"], ["baseline", "full"]),
         (["report", "OUT"], ["OUT"]),
@@ -310,6 +315,14 @@ def test_a_mask_of_ones_own_is_compared_by_one_command_and_ships_in_its_checkpoi
     assert "--import own_masks.py" in card
     assert "custom_own_masks.py" in card
     assert str(tmp_path) not in card
+    # A run's spec.json asks for the same run while the mask's code is the same.
+    spec = model.parent / "spec.json"
+    assert len(json.loads(spec.read_text())["mask_source"]) > 8
+    other = spec.read_text().replace(json.loads(spec.read_text())["mask_source"], "0" * 16)
+    (tmp_path / "other.json").write_text(other)
+    assert run("train", "even_pairs", "--config", "other.json", "--output", "again") == 2
+    assert "leave mask_source out" in capsys.readouterr().err
+    assert not (tmp_path / "again").exists()
     (tmp_path / "broken.py").write_text("1 / 0")
     capsys.readouterr()
     for name, words in (
@@ -356,3 +369,13 @@ def test_compare_and_report(tmp_path, capsys):
     assert run("compare", "--config", out / "experiment.json", "--output", out) == 0
     assert {path: path.stat().st_mtime_ns for path in out.rglob("history.jsonl")} == trained
     assert json.loads((out / "summary.json").read_text())["note"] == summary["note"]
+    # … and neither the command that began it nor the first change is lost by going on from it.
+    record = json.loads((out / "experiment.json").read_text())
+    assert record["command"].startswith("semfocus compare --preset quickstart")
+    assert "&&" not in record["command"]
+    assert run("compare", "--config", out / "experiment.json", "--output", out, "--epochs", "3", "--jobs", "2") == 0
+    again = json.loads((out / "experiment.json").read_text())
+    assert again["command"].startswith(f"{record['command']} && semfocus compare --config ")
+    assert again["name"] == "quickstart (changed)"
+    assert again["note"].startswith(summary["note"])
+    assert "training.epochs 2 → 3" in again["note"]

@@ -151,3 +151,30 @@ def test_every_command_line_parses():
         assert (ROOT / path).is_file(), path
     for target in re.findall(r"^make ([\w-]+)", README, re.MULTILINE):
         assert f"\n{target}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeypatch, capsys):
+    update_readme, readme = _updater(), ROOT / "README.md"
+    monkeypatch.setattr(update_readme, "RESULTS", tmp_path / "results")
+    before = readme.read_bytes()
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("summary.csv", "speedups.csv"):
+        (run / name).touch()
+    for text, words in (("{", "not JSON"), ("{}", "holds no summary"), ("[]", "holds no summary")):
+        (run / "summary.json").write_text(text)
+        assert update_readme.main([str(run)]) == 2
+        assert words in capsys.readouterr().err
+    nowhere = str(tmp_path / "nowhere")
+    for arguments in (
+        [nowhere],
+        ["--cost", nowhere],
+        ["--data", nowhere],
+        ["--attention", nowhere],
+        ["--minilm", nowhere],
+    ):
+        assert update_readme.main(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert nowhere in line
+    assert not (tmp_path / "results").exists()
+    assert readme.read_bytes() == before

@@ -3,8 +3,10 @@
 import csv
 import hashlib
 import json
+import lzma
 import math
 import re
+import shutil
 import statistics
 from pathlib import Path
 
@@ -493,7 +495,10 @@ def test_input_agnostic_masks(summary_of):
     assert verdicts({"reduced": summary_of(dict.fromkeys(NNCH, short))})[name] == "reproduced"
     assert verdicts({"reduced": summary_of(dict.fromkeys(NNCH, helped))})[name] == "mixed"
     found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, undecided))})
-    assert found[name] == "mixed"  # no mask is better, and none is shown to be worse
+    assert found[name] == "not reproduced"
+    judged = recipe("claims").judged({"reduced": summary_of(dict.fromkeys(NNCH, undecided))})["claims"]
+    (entry,) = (one for one in judged if one["name"] == name[0] and one["size"].startswith("reduced"))
+    assert entry["left_open"]  # no mask is better, and none is shown to be worse
     rules, every = recipe("claim_rules"), ("banded:5", "block:5", "banded:5+global:1", "block:5+global:1")
     for asked, incomplete in ((every, True), (every[:2], False)):
         found = rules.not_consistently_better([summary_of(dict.fromkeys(NNCH, short))], NNCH, asked)
@@ -677,6 +682,41 @@ def test_claims_of_a_damaged_or_absent_folder(tmp_path, capsys):
     assert all("summary.json is damaged" in line for line in lines)
 
 
+def test_claims_of_a_summary_with_a_damaged_part(tmp_path, capsys, summary_of):
+    claims = recipe("claims")
+    whole = json.loads(json.dumps(summary_of(dict.fromkeys(NNCH, FASTER))))
+    for folder in ("reduced", "paper_size"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "reduced" / "histories.tar.xz").touch()
+    file = tmp_path / "reduced" / "summary.json"
+    file.write_text(json.dumps(whole), encoding="utf-8")
+    assert claims.main(["--results", str(tmp_path)]) == 0
+    assert "task by task among them" in capsys.readouterr().out
+    (tmp_path / "claims.json").unlink()
+    changes = [
+        {"speedups": None},
+        {"speedups": "abc"},
+        {"speedups": [{}]},
+        {"seeds": 3},
+        {"masks": None},
+        {"analysis": "x"},
+    ]
+    for change in [*changes, {"runs": [{"status": "reached", "path": "x"}]}]:
+        file.write_text(json.dumps({**whole, **change}), encoding="utf-8")
+        assert claims.main(["--results", str(tmp_path)]) == 2
+        assert "summary.json is damaged" in capsys.readouterr().err
+    file.unlink()
+    assert claims.main(["--results", str(tmp_path)]) == 2
+    assert "summary.json is missing" in capsys.readouterr().err
+    assert not (tmp_path / "claims.json").exists()
+
+
+def test_numbers_near_one_show_on_which_side_they_lie():
+    near = recipe("claim_rules").near_one
+    shown = [near(value) for value in (0.996, 0.9999, 1.00001, 1.0, 0.25, 1.31, 0.95)]
+    assert shown == ["0.996", "0.9999", "1.00001", "1.000", "0.25", "1.3", "0.950"]
+
+
 def test_runs_that_diverged_are_no_evidence_of_accuracy_and_are_named(summary_of):
     rules = recipe("claim_rules")
     broken = {task: {"full": ["diverged:1"] * 5, "topk:5": [4, 5, 6, 7, 8]} for task in NNCH}
@@ -705,12 +745,29 @@ def test_unpacking_overwrites_nothing_and_leaves_nothing_of_a_damaged_archive(sy
     assert made.main(["--unpack", str(stored), "--to", str(there)]) == 2
     assert (there / "experiment.json").read_text(encoding="utf-8") == "mine"
     whole = (stored / "histories.tar.xz").read_bytes()
-    for name, content in (("half", whole[: len(whole) // 2]), ("empty", b""), ("other", b"no archive")):
+    raw = lzma.decompress(whole)
+    damages = {
+        "half": whole[: len(whole) // 2],
+        "empty": b"",
+        "other": b"no archive",
+        "short": whole[:-1],
+        "fewer": lzma.compress(raw[: len(raw) // 2]),
+        "nothing": lzma.compress(bytes(10240)),
+    }
+    for name, content in damages.items():
         (tmp_path / name).mkdir()
+        shutil.copy(stored / "summary.json", tmp_path / name)
         (tmp_path / name / "histories.tar.xz").write_bytes(content)
         assert made.main(["--unpack", str(tmp_path / name), "--to", str(tmp_path / "new")]) == 2
         assert "histories.tar.xz is damaged" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "half", "other", "there"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*damages, "there"])
+    for mixed in (
+        ["runs/x", "--unpack", str(stored), "--to", "new"],
+        ["--unpack", str(stored), "--to", "new", "--as", "x"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            made.main(mixed)
+        assert ended.value.code == 2
 
 
 def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):

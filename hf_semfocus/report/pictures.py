@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
@@ -18,6 +19,9 @@ from .tables import length_text, percent
 
 QUANTILES_FROM = 10
 """Seeds from which the band is the 10–90 % range; with fewer it is lowest to highest."""
+INTERVALS = ("student_t_95", "bootstrap_95")
+ALL_MASKS = "every mask"
+SHAPES = ("o", "s", "^", "D", "v", "P", "X", "p")
 LOG_FROM = 12
 """The epoch axis is logarithmic where the longest run of a task has this many times the epochs of the shortest."""
 
@@ -47,22 +51,30 @@ def curves(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
 def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     """Speed-ups as bars from 1 on a logarithmic axis, training on the left, held-out on the right.
 
-    Full bars with a line: geometric mean and 95 % interval. Pale bars that end in an arrow: only a bound is known
-        (some runs were
-    censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room.
+    Full bars with a line: geometric mean and 95 % interval. Pale bars that end in an arrow: only a bound of the median is known (some
+    runs were censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room. A task of which no pair
+    tells anything has one line.
     """
     entries = [entry for entry in summary["speedups"] if entry["n_pairs"]]
     if not entries:
         return None
     styles = mask_styles(summary["masks"], summary["baseline"], theme)
-    rows = list(dict.fromkeys((entry["task"], entry["mask"]) for entry in entries))
+    telling = {entry["task"] for entry in entries if entry["estimate"] or _pair_ends(entry)}
+    rows = list(
+        dict.fromkeys((entry["task"], entry["mask"] if entry["task"] in telling else ALL_MASKS) for entry in entries)
+    )
     tasks = list(dict.fromkeys(task for task, _ in rows))
     # A free line above each task takes its name.
     places = {key: index + tasks.index(key[0]) + 1 for index, key in enumerate(rows)}
     figure = Figure(figsize=(9.6, 0.36 * (len(rows) + len(tasks)) + 1.1), layout="constrained", facecolor=theme.paper)
     left, right = figure.subplots(1, 2, sharey=True, sharex=True)
     for axes, quantity in ((left, "train"), (right, "heldout")):
-        _speedup_panel(axes, [e for e in entries if e["quantity"] == quantity], places, styles, theme)
+        own = [e for e in entries if e["quantity"] == quantity]
+        _speedup_panel(axes, [e for e in own if e["task"] in telling], places, styles, theme)
+        for task in tasks:
+            if task not in telling:
+                pairs = sum(entry["n_pairs"] for entry in own if entry["task"] == task)
+                _undetermined(axes, f"undetermined ({pairs} pairs)", places[task, ALL_MASKS], theme)
         taus = {task.get("tau" if quantity == "train" else "heldout_tau") for task in summary["tasks"]}
         tau = percent(taus.pop() if len(taus) == 1 else None)
         axes.set_title(f"to {tau} {'training' if quantity == 'train' else 'held-out'} accuracy", **title_style(theme))
@@ -73,7 +85,26 @@ def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
         top = min(place for (name, _), place in places.items() if name == task) - 1
         left.annotate(task, (0, top), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
                       va="center", color=theme.ink, weight="bold", fontsize=9)  # fmt: skip
+    figure.legend(handles=_speedup_key(entries, theme), loc="outside lower center", ncols=3, **legend_style(theme))
     return figure
+
+
+def _speedup_key(entries: Sequence[Mapping[str, Any]], theme: Theme) -> list[Line2D | Patch]:
+    """What stands for what in `speedups`, as far as it is there."""
+    mark: dict[str, Any] = {"color": theme.ink, "linestyle": "", "markersize": 4}
+    handles: list[Line2D | Patch] = []
+    if any(entry["interval_kind"] in INTERVALS for entry in entries):
+        handles.append(Line2D([], [], color=theme.ink, marker="|", label="95 % interval of the mean"))
+    if any(entry["estimate"] is None and (entry["low"] or entry["high"]) for entry in entries):
+        handles.append(Patch(color=theme.faint, alpha=0.4, label="pale, arrow: a bound of the median"))
+    if any(pair["lower"] and pair["lower"] == pair["upper"] for entry in entries for pair in entry["pairs"]):
+        handles.append(Line2D([], [], marker="o", label="a pair of runs", **mark))
+    bounds = [pair for entry in entries for pair in entry["pairs"] if pair["lower"] != pair["upper"]]
+    if any(pair["lower"] for pair in bounds):
+        handles.append(Line2D([], [], marker=">", label="a pair, at least (censored)", **mark))
+    if any(not pair["lower"] and pair["upper"] for pair in bounds):
+        handles.append(Line2D([], [], marker="<", label="a pair, at most (censored)", **mark))
+    return handles
 
 
 def dispersion(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
@@ -91,27 +122,37 @@ def dispersion(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | Non
     prepare(axes, theme)
     axes.axhline(1, color=theme.faint, linewidth=1)
     axes.set_yscale("log")
-    few = len(points) <= 14
+    tasks = list(dict.fromkeys(point["task"] for point in points))
+    shapes = {task: SHAPES[index % len(SHAPES)] for index, task in enumerate(tasks)}
     for point in points:
-        style = styles[point["mask"]]
-        marker = {"exact": "o", "more": "^", "less": "v"}[point["kind"]]
-        axes.plot(point["ratio"], point["speedup"], marker, color=style.colour, markersize=8,
-                  markeredgecolor=theme.paper, clip_on=False)  # fmt: skip
-        label = f"{point['mask']}, {point['task']}" if few else point["task"]
-        axes.annotate(label, (point["ratio"], point["speedup"]), xytext=(7, 3), textcoords="offset points",
-                      fontsize=8 if few else 6.5, color=theme.ink)  # fmt: skip
+        place = point["ratio"], point["speedup"]
+        colour = styles[point["mask"]].colour
+        axes.plot(
+            *place,
+            shapes[point["task"]],
+            color=colour,
+            markersize=8,
+            alpha=0.85,
+            markeredgecolor=theme.paper,
+            clip_on=False,
+        )
+        if point["kind"] != "exact":
+            axes.annotate("", place, xytext=(0, 18 if point["kind"] == "more" else -18), textcoords="offset points",
+                          arrowprops={"arrowstyle": "<-", "color": colour, "linewidth": 1.4})  # fmt: skip
     axes.margins(0.12, 0.18)
     plain_log_ticks(axes.yaxis)
     axes.set_xlabel(
         "dispersion of kept scores / dispersion of all scores   (δ under the mask / δ of full)", color=theme.ink
     )
-    axes.set_ylabel("speed-up to τ (log scale)", color=theme.ink)
+    bounds = "; arrow: a bound" if any(point["kind"] != "exact" for point in points) else ""
+    axes.set_ylabel(f"speed-up to τ (log scale{bounds})", color=theme.ink)
     shown = [mask for mask in summary["masks"] if any(point["mask"] == mask for point in points)]
-    handles = [Line2D([], [], color=styles[m].colour, marker="o", linestyle="", label=m) for m in shown]
-    if any(point["kind"] != "exact" for point in points):
-        handles.append(Line2D([], [], color=theme.faint, marker="^", linestyle="", label="at least"))
-        handles.append(Line2D([], [], color=theme.faint, marker="v", linestyle="", label="at most"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(8, len(handles)), **legend_style(theme))
+    handles = [Line2D([], [], color=styles[m].colour, marker="s", linestyle="", label=m) for m in shown]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), **legend_style(theme))
+    keys = [Line2D([], [], color=theme.ink, marker=shapes[task], linestyle="", label=task) for task in tasks]
+    if undecided := [task["name"] for task in summary["tasks"] if task["name"] not in tasks]:
+        axes.set_title(f"not there, as no speed-up is known: {', '.join(undecided)}", **title_style(theme))
+    figure.legend(handles=keys, loc="outside lower center", ncols=min(4, len(keys)), **legend_style(theme))
     return figure
 
 
@@ -245,16 +286,21 @@ def _speedup_panel(
         place, style = places[entry["task"], entry["mask"]], styles[entry["mask"]]
         if entry["estimate"] is not None:
             axes.barh(place, entry["estimate"] - 1, left=1, height=0.5, color=style.colour, alpha=0.85)
-            if entry["interval_kind"] in ("student_t_95", "bootstrap_95"):
+            if entry["interval_kind"] in INTERVALS:
                 axes.plot([entry["low"], entry["high"]], [place] * 2, color=theme.ink, linewidth=1.4, marker="|")
         elif entry["low"] or entry["high"]:
             _bounded_bar(axes, entry, place, style)
         else:
-            axes.annotate("undetermined", (1, place), xytext=(6, 0), textcoords="offset points", va="center",
-                          fontsize=8, color=theme.faint)  # fmt: skip
+            _undetermined(axes, "undetermined", place, theme)
         for pair in entry["pairs"]:
             _pair_mark(axes, pair, place + 0.36, theme)
     plain_log_ticks(axes.xaxis)
+
+
+def _undetermined(axes: Axes, text: str, place: int, theme: Theme) -> None:
+    axes.annotate(
+        text, (1, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=theme.faint
+    )
 
 
 def _bounded_bar(axes: Axes, entry: Mapping[str, Any], place: int, style: Style) -> None:

@@ -143,7 +143,7 @@ def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figu
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(9.6, 3.1 * rows + 0.5), layout="constrained", facecolor=theme.paper)
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, name in zip(panels, shown, strict=False):
         prepare(axes, theme)
         axes.set_yscale("log")
@@ -157,10 +157,11 @@ def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figu
         plain_log_ticks(axes.yaxis)
         axes.margins(0.12, 0.18)
         axes.set_title(LABELS[name], **title_style(theme))
-    for axes in list(panels):
+    for axes in panels[len(shown) :]:
         axes.set_visible(False)
     masks = [mask for mask in summary["masks"] if any(unit["mask"] == mask for unit in units)]
-    figure.supylabel("speed-up (restricted means)", color=theme.ink, fontsize=9)
+    hollow = "; hollow: with censored runs" if any(unit["censored"] for unit in units) else ""
+    figure.supylabel(f"speed-up (restricted means{hollow}), a point a task", color=theme.ink, fontsize=9)
     figure.legend(
         handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
         **legend_style(theme),

@@ -251,6 +251,7 @@ def _check_directory(experiment: Experiment, out: Path) -> None:
         raise ValueError(
             f"{out} holds another comparison ({name}), with {left_out[0]} among {len(left_out)} runs that this one would leave out; "
             "choose another --output, or ask for these tasks, masks and seeds too"
+            + (f" (--config {out / 'experiment.json'} asks for what it holds)" if there else "")
         )
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -14,6 +15,7 @@ from .imports import import_strategies
 from .spec import RunSpec, flat
 from .task_recipes import with_recipe
 
+CHANGED = " (changed)"  # after the name of an experiment that a command line changed
 # What a comparison's experiment.json has beside the experiment.
 RECORDED = ("format", "command", "created", "versions", "machine", "earlier", "units")
 
@@ -72,9 +74,10 @@ class Experiment:
     def spec(self, task: str, mask: str, seed: int) -> RunSpec:
         """The specification of one unit."""
         values = merged(self.defaults, self.tasks[task] or {})
-        for key in ("task", "mask", "seed"):
+        for key in ("task", "mask", "seed", "mask_source"):
             if key in values:
-                raise ValueError(f"{key!r} stands in the settings of {task}: it belongs to the experiment's grid")
+                whose = "follows from the mask's file" if key == "mask_source" else "belongs to the experiment's grid"
+                raise ValueError(f"{key!r} stands in the settings of {task}: it {whose}")
         return RunSpec.from_dict({**values, "task": task, "mask": mask, "seed": seed})
 
     def units(self) -> list[RunSpec]:
@@ -108,7 +111,7 @@ class Experiment:
             raise ValueError(f"the experiment lacks {', '.join(missing)}")
         values = dict(values)
         for name, kind in (("masks", str), ("seeds", int)):
-            if not isinstance(values[name], list | tuple) or not all(isinstance(v, kind) for v in values[name]):
+            if not isinstance(values[name], list | tuple) or not all(type(v) is kind for v in values[name]):
                 raise ValueError(f"experiment option {name} is {values[name]!r}; allowed: a list of {kind.__name__}")
             values[name] = tuple(values[name])
         if isinstance(values["tasks"], list):
@@ -135,9 +138,18 @@ class Experiment:
         """
         path = Path(path)
         values = read_yaml(path)
-        if "format" in values:
-            values = {name: value for name, value in values.items() if name not in RECORDED}
-        return cls.from_dict(values, path.parent, (*inside, path.resolve()))
+        if "format" not in values:
+            return cls.from_dict(values, path.parent, (*inside, path.resolve()))
+        asked = {entry.name for entry in fields(cls)}
+        missing = sorted(asked - values.keys())
+        if values["format"] != 1 or isinstance(values["format"], bool) or missing:
+            lacks = f"it lacks {', '.join(missing)}" if missing else f"format is {values['format']!r}; allowed: 1"
+            raise ValueError(f"{path} is not what `semfocus compare` records of a comparison: {lacks}")
+        kept = {name: value for name, value in values.items() if name not in RECORDED}
+        experiment = cls.from_dict(kept, path.parent, (*inside, path.resolve()))
+        if values.get("units", names := [unit.name for unit in experiment.units()]) != names:
+            raise ValueError(f"{path} is damaged: its units are not those of its tasks, masks and seeds")
+        return experiment
 
     @classmethod
     def _recipe(cls, task: str, folder: Path | str, inside: tuple[Path, ...], name: str) -> dict[str, Any]:
@@ -160,16 +172,56 @@ class Experiment:
 def read_yaml(path: Path | str) -> dict[str, Any]:
     """A YAML or JSON file that holds a mapping; anything else raises `ValueError` naming the file."""
     path = Path(path)
-    kind = "JSON" if path.suffix == ".json" else "YAML"
+    kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; allowed: a YAML or JSON file with options")
     try:
         text = path.read_text(encoding="utf-8")
-        # YAML 1.1 takes the number 1e-05, as JSON writes it, for a text.
-        values = json.loads(text) if kind == "JSON" else yaml.safe_load(text)
-    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        values = json.loads(text, object_pairs_hook=_once) if kind == "JSON" else yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not {kind}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds {type(values).__name__}; allowed: a mapping of options")
+    if _holds_itself(values, set(), set()):
+        raise ValueError(f"{path} has a mapping or list that holds itself (by an alias); allowed: one that ends")
     return values
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which a key stands once, and 1e-5 is a number as in JSON and YAML 1.2 (PyYAML: a text)."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(
+            anchor
+        )  # before keys are merged into it (<<), which may well be given again
+        own = [key.value for key, _ in node.value]
+        if twice := [key for key in own if own.count(key) > 1]:
+            raise yaml.composer.ComposerError(None, None, f"the key {twice[0]!r} is given twice", node.start_mark)
+        return node
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
+    return values
+
+
+def _holds_itself(value: Any, inside: set[int], seen: set[int]) -> bool:
+    """Whether a mapping or list is found in itself; what was seen once is not looked at again (aliases may share much)."""
+    if not isinstance(value, dict | list) or id(value) in seen - inside:
+        return False
+    if id(value) in inside:
+        return True
+    seen.add(id(value))
+    children = value.values() if isinstance(value, dict) else value
+    return any(_holds_itself(child, inside | {id(value)}, seen) for child in children)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +241,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def changed_note(base: Experiment, changed: Experiment) -> str | None:
     """What a report says of an experiment that a command line changed: each setting, old → new. None: nothing was changed.
 
-    The base's own note goes, since what it says of sizes may not hold any more.
+    The base's own note stands before it, unless sizes were changed, of which it speaks.
     """
     told = []
     for name in ("masks", "seeds"):
@@ -207,4 +259,11 @@ def changed_note(base: Experiment, changed: Experiment) -> str | None:
                 if before.get(key) != after.get(key) and key != "training.analysis_every":
                     settings[f"{key} {before.get(key)} → {after.get(key)}"] = None
     told += sorted(settings)
-    return f"{base.name!r}, changed on the command line: {'; '.join(told)}." if told else None
+    if not told:
+        return None
+    resized = any(not key.startswith("training.") for key in settings)
+    change = "; ".join(told)
+    if base.name.endswith(CHANGED):  # its note tells the first change, which still holds
+        return f"{base.note} Changed once more: {change}."
+    note = f"{base.name!r}, changed on the command line: {change}."
+    return note if resized or not base.note else f"{base.note} {note}"

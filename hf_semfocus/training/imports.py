@@ -18,7 +18,7 @@ def import_strategies(names: Iterable[str]) -> None:
     if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"imports is {names!r}; allowed: a list of Python files or modules")
     for name in names:
-        file = Path(name).resolve() if name.endswith(".py") else None
+        file = Path(name).expanduser().resolve() if name.endswith(".py") else None
         module = file.stem if file else name
         if module in sys.modules and (file is None or _file_of(sys.modules[module]) == file):
             continue

@@ -72,6 +72,35 @@ def test_bars_end_where_the_numbers_are(summary_of):
         )
 
 
+def test_a_task_of_which_no_pair_tells_anything_has_one_line(summary_of):
+    summary = summary_of("everything")
+    names = [label.get_text() for label in pictures.speedups(summary).axes[0].get_yticklabels()]
+    silent = {"estimate": None, "low": 0.0, "high": None, "undetermined": 3, "n_pairs": 3}
+    for entry in summary["speedups"]:
+        if entry["task"] == "even_pairs":
+            entry.update(silent, pairs=[{**pair, "lower": 0.0, "upper": None} for pair in entry["pairs"]])
+    masks = {entry["mask"] for entry in summary["speedups"] if entry["task"] == "even_pairs"}
+    figure = pictures.speedups(summary)
+    changed = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(changed) == len(names) - len(masks) + 1
+    assert "every mask" in changed
+    for axes in figure.axes:
+        assert f"undetermined ({3 * len(masks)} pairs)" in [text.get_text() for text in axes.texts]
+
+
+def test_keys_name_what_is_there(summary_of):
+    summary = summary_of("everything")
+    told = [text.get_text() for text in pictures.speedups(summary).legends[0].get_texts()]
+    assert {"pale, arrow: a bound of the median", "a pair of runs"} <= set(told)
+    figure = pictures.dispersion(summary)
+    masks, tasks = ([text.get_text() for text in legend.get_texts()] for legend in figure.legends)
+    points = pictures.dispersion_points(summary)
+    assert set(masks) == {point["mask"] for point in points}
+    assert set(tasks) == {point["task"] for point in points}
+    arrows = [text for text in figure.axes[0].texts if text.arrow_patch is not None]
+    assert len(arrows) == sum(point["kind"] != "exact" for point in points)
+
+
 def test_dispersion_points_by_hand(summary_of):
     points = {(point["task"], point["mask"]): point for point in pictures.dispersion_points(summary_of("everything"))}
     assert points["even_pairs", "topk:5"]["ratio"] == pytest.approx(0.5)

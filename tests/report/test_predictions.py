@@ -20,7 +20,9 @@ def test_every_prediction_has_words_in_the_report(summary_of):
     assert len(said) == len(PREDICTED)
     assert said[0][0] == "as predicted"
     assert "ρ = -1.00 [-1.00, -1.00], 21 points on 7 tasks" in said[0][1]
-    assert prediction_picture(summary) is not None
+    shown = [axes for axes in prediction_picture(summary).axes if axes.get_visible()]
+    assert shown
+    assert all(len(axes.lines) > 1 and axes.get_title(loc="left") for axes in shown)
     panels = matched_picture(summary).axes
     assert [axes.get_title(loc="left") or axes.get_title() for axes in panels[:7]] == TASKS
     # Two seeds, three masks, and the baseline beside each.

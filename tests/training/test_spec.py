@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_semfocus.training.experiment import Experiment, changed_note
+from hf_semfocus.training.experiment import Experiment, changed_note, read_yaml
 from hf_semfocus.training.options import parse_length, parse_setting
 from hf_semfocus.training.presets import PRESETS, preset
 from hf_semfocus.training.spec import RunSpec, TrainingOptions, difference, mask_slug, spread_seed
@@ -145,6 +145,8 @@ def test_masks_share_every_hyperparameter():
         ({"seeds": []}, ["seeds"]),
         ({"seeds": [0.5]}, ["seeds"]),
         ({"seeds": [0, 1, -1]}, ["seed", "-1"]),
+        ({"seeds": [0, False]}, ["seeds", "False"]),
+        ({"defaults": {"mask_source": "abc"}}, ["mask_source", "file"]),
         ({"tasks": {"even_pairs": {}, "parity_check": {"length": 0}}}, ["length", "0"]),
         ({"masks": ["full", "topk:5", "banded:4"]}, ["banded", "odd"]),
         ({"masks": "full"}, ["masks", "list"]),
@@ -184,6 +186,14 @@ def test_a_changed_experiment_says_what_was_changed_and_not_what_held_before():
     for words in ("length 20 → 16", "training.epochs 30 → 2", "masks full, banded:5, block:5, topk:5 → full, topk:5"):
         assert words in note
     assert "Reduced size" not in note
+    # What leaves the sizes as they are leaves the sentence about them, and a second change leaves the first.
+    fewer = Experiment.from_dict({**base.to_dict(), "masks": ["full", "topk:5"]})
+    note = changed_note(base, fewer)
+    assert note.startswith(base.note)
+    assert note.endswith("masks full, banded:5, block:5, topk:5 → full, topk:5.")
+    once = replace(fewer, name="quickstart (changed)", note=note)
+    twice = changed_note(once, Experiment.from_dict({**once.to_dict(), "seeds": [0]}))
+    assert twice == f"{note} Changed once more: seeds 0, 1 → 0."
 
 
 def test_yaml_experiments_read(tmp_path):
@@ -204,8 +214,20 @@ def test_a_comparison_s_own_record_and_json_are_read(tmp_path):
     path.write_text(json.dumps(experiment.to_dict()))
     assert '"learning_rate": 1e-05' in path.read_text()
     assert Experiment.from_yaml(path) == experiment
-    path.write_text(json.dumps({"format": 1, "command": "semfocus compare", "machine": None, **experiment.to_dict()}))
+    record = {"format": 1, "command": "semfocus compare", "machine": None, **experiment.to_dict()}
+    path.write_text(json.dumps(record))
     assert Experiment.from_yaml(path) == experiment
+    path.write_text(json.dumps({**record, "units": [unit.name for unit in experiment.units()]}))
+    assert Experiment.from_yaml(path) == experiment
+    without = {name: value for name, value in record.items() if name != "defaults"}
+    wrong = [({"format": bad}, "format is") for bad in (2, -1, None, "1", True, [1])]
+    for values, words in (*(({**record, **bad}, words) for bad, words in wrong), (without, "lacks defaults")):
+        path.write_text(json.dumps(values))
+        with pytest.raises(ValueError, match=rf"experiment\.json is not what `semfocus compare` records.*{words}"):
+            Experiment.from_yaml(path)
+    path.write_text(json.dumps({**record, "units": ["nope"]}))
+    with pytest.raises(ValueError, match="damaged: its units"):
+        Experiment.from_yaml(path)
     path.write_text(json.dumps({"command": "semfocus compare", **experiment.to_dict()}))
     with pytest.raises(ValueError, match="unknown experiment option 'command'"):
         Experiment.from_yaml(path)
@@ -213,6 +235,30 @@ def test_a_comparison_s_own_record_and_json_are_read(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=words):
             Experiment.from_yaml(path)
+
+
+def test_files_of_options_are_read_alike_in_yaml_and_json(tmp_path):
+    def read(name, text):
+        (tmp_path / name).write_text(text)
+        return read_yaml(tmp_path / name)
+
+    for name in ("a.json", "a.JSON", "a.yaml", "a.yml", "a"):
+        assert read(name, '{"a": 1e-05, "b": -2.5E+3, "c": 1, "d": "1e-5"}') == {
+            "a": 1e-05,
+            "b": -2500.0,
+            "c": 1,
+            "d": "1e-5",
+        }
+        with pytest.raises(ValueError, match=rf"{name} is not .*'a' is given twice"):
+            read(name, '{"a": 1, "a": 2}')
+    assert read("a.yaml", "a: 1e-5\nb: 1e5x") == {"a": 1e-5, "b": "1e5x"}
+    assert read("a.yaml", "b: &b {x: 1}\na: {<<: *b, x: 2}\nc: [*b, *b]")["a"] == {"x": 2}
+    with pytest.raises(ValueError, match="holds itself"):
+        read("a.yaml", "a: &m {b: [*m]}")
+    with pytest.raises(ValueError, match=r"a\.json is not JSON"):
+        read("a.json", '{"a": ' + "9" * 5000 + "}")
+    with pytest.raises(ValueError, match="is a folder"):
+        read_yaml(tmp_path)
 
 
 def test_an_unknown_preset_gets_a_suggestion():
