@@ -144,7 +144,6 @@ RULES = f"""\
 """
 
 WHY_MISSING = {
-    "paper_size_even_pairs": "it is under way",
     "listops_paper": "500 to 600 tokens through 10 blocks need a GPU, and there was none",
     "rate_0_03": "this rate was chosen for no mask, so seeds 0 to 2 are not needed",
     "rate_1": "this rate was chosen for no mask, so seeds 0 to 2 are not needed",
@@ -556,8 +555,7 @@ def takeaways(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Three sentences: speed, input-agnostic masks, and how many claims stand. They say no more than the verdicts."""
     of = {}
     for entry in entries:
-        provisional = " (provisional)" if entry["provisional"] else ""
-        of[entry["name"], entry["size"].split(" (")[0]] = entry["verdict"] + provisional
+        of[entry["name"], entry["size"].split(" (")[0]] = rules.verdict_words(entry).replace("**", "")
     said = []
     for name, what in (
         ("topk_faster", "That top-k attention learns faster than full attention over the tasks"),
