@@ -178,11 +178,12 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text, object_pairs_hook=_once) if kind == "JSON" else yaml.load(text, _Loader)
+        circular = _holds_itself(values, set(), set())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not {kind}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds {type(values).__name__}; allowed: a mapping of options")
-    if _holds_itself(values, set(), set()):
+    if circular:
         raise ValueError(f"{path} has a mapping or list that holds itself (by an alias); allowed: one that ends")
     return values
 
@@ -191,9 +192,8 @@ class _Loader(yaml.SafeLoader):
     """Safe YAML in which a key stands once, and 1e-5 is a number as in JSON and YAML 1.2 (PyYAML: a text)."""
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        node = super().compose_mapping_node(
-            anchor
-        )  # before keys are merged into it (<<), which may well be given again
+        # Looked at before other mappings are merged into it (<<), whose keys may well be given again.
+        node = super().compose_mapping_node(anchor)
         own = [key.value for key, _ in node.value]
         if twice := [key for key in own if own.count(key) > 1]:
             raise yaml.composer.ComposerError(None, None, f"the key {twice[0]!r} is given twice", node.start_mark)

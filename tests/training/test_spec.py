@@ -257,6 +257,9 @@ def test_files_of_options_are_read_alike_in_yaml_and_json(tmp_path):
         read("a.yaml", "a: &m {b: [*m]}")
     with pytest.raises(ValueError, match=r"a\.json is not JSON"):
         read("a.json", '{"a": ' + "9" * 5000 + "}")
+    for name in ("a.json", "a.yaml"):
+        with pytest.raises(ValueError, match=r"is not (JSON|YAML): maximum recursion"):
+            read(name, '{"a":' * 900 + "1" + "}" * 900)
     with pytest.raises(ValueError, match="is a folder"):
         read_yaml(tmp_path)
 
