@@ -127,14 +127,14 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
         "Epochs of the baseline over epochs of the mask; right of 1 the mask needed fewer. Full bars: geometric mean, with the "
         "95 % interval as a line where there are three pairs or more. Pale bars with an arrow: runs were censored, so the median "
         "is known only to lie beyond the bar's end. Small marks below a bar: single pairs, triangles where a pair gives only "
-        "a bound.",
+        "a bound. A task of which no pair tells anything has one line.",
     ),
     "dispersion": (
         pictures.dispersion,
         "Dispersion and speed-up",
         "Spread of the attention scores that the mask keeps, over the spread of all scores, in the trained models of that mask "
-        "(means over queries, heads, layers and seeds), against the speed-up in epochs to τ training accuracy. Triangles: only "
-        "a bound of the speed-up is known. Masks whose speed-up is undetermined are not drawn. A few points on a few tasks "
+        "(means over queries, heads, layers and seeds), against the speed-up in epochs to τ training accuracy. A colour a mask, "
+        "a shape a task; an arrow: only a bound of the speed-up is known, on the side it points to. Masks whose speed-up is undetermined are not drawn. A few points on a few tasks "
         "show no law.",
     ),
     "predictions": (
