@@ -373,9 +373,9 @@ def test_compare_and_report(tmp_path, capsys):
     record = json.loads((out / "experiment.json").read_text())
     assert record["command"].startswith("semfocus compare --preset quickstart")
     assert "&&" not in record["command"]
-    assert run("compare", "--config", out / "experiment.json", "--output", out, "--epochs", "3", "--jobs", "2") == 0
+    assert run("compare", "--config", out / "experiment.json", "--output", out, "--epochs", "1") == 0
     again = json.loads((out / "experiment.json").read_text())
     assert again["command"].startswith(f"{record['command']} && semfocus compare --config ")
     assert again["name"] == "quickstart (changed)"
     assert again["note"].startswith(summary["note"])
-    assert "training.epochs 2 → 3" in again["note"]
+    assert "training.epochs 2 → 1" in again["note"]

@@ -134,8 +134,8 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
         "Dispersion and speed-up",
         "Spread of the attention scores that the mask keeps, over the spread of all scores, in the trained models of that mask "
         "(means over queries, heads, layers and seeds), against the speed-up in epochs to τ training accuracy. A colour a mask, "
-        "a shape a task; an arrow: only a bound of the speed-up is known, on the side it points to. Masks whose speed-up is undetermined are not drawn. A few points on a few tasks "
-        "show no law.",
+        "a shape a task; an arrow: only a bound of the speed-up is known, on the side it points to. Masks whose speed-up is "
+        "undetermined are not drawn. A few points on a few tasks show no law.",
     ),
     "predictions": (
         prediction_picture,

@@ -148,7 +148,7 @@ def test_a_killed_worker_fails_its_own_unit_only(tmp_path, monkeypatch):
     assert mended["epochs_trained"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kill_minus_nine_and_start_again(tmp_path):
     """The whole process group is killed in mid-run; the second start ends where an undisturbed comparison ends."""
     asked = experiment(
