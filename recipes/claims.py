@@ -113,7 +113,8 @@ RULES = f"""\
   reproduced if it holds in none that was judged and none is missing. "Not reproduced (left open)": nothing was decided against it either,
   which with 3 to 5 seeds and a few epochs a run says little; a difference of 1.3× would often stay open.
 - *Not tested*: nothing stored, fewer than {rules.FEWEST_PAIRS} pairs, runs that are not finished and whose bounds do not decide, or
-  only undetermined pairs. A verdict is *provisional* while runs that it reads are missing.
+  only undetermined pairs. A verdict is *provisional* while a result that it reads is not whole, or one of its
+  cases is missing.
 - All verdicts but those *without a search* are read at attention gain 3.8. That top-k has no visible advantage there on even_pairs and
   missing_duplicate_string was known (`gain`, `1de7b54`) before that gain was put into every recipe: *left open* was to be expected.
 - The claims *without a search* are ours. Those of variants were added after the verdicts on even_pairs and missing_duplicate_string with

@@ -227,7 +227,10 @@ def _check_unpacked(stored: Path, made: Path) -> None:
         raise ValueError(f"{stored / ARCHIVE} is damaged: it has no experiment.json")
     if (stored / "summary.json").is_file():
         summary = read_json(stored / "summary.json")
-        told = {run["path"] for run in summary["runs"] if run["path"] is not None}
+        try:
+            told = {run["path"] for run in summary["runs"] if run["path"] is not None}
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{stored / 'summary.json'} is damaged ({error!r}): it tells of no runs") from error
         there = {path.parent.relative_to(made).as_posix() for path in made.glob("runs/*/*/seed-*/spec.json")}
         if told != there:
             raise ValueError(

@@ -685,8 +685,7 @@ def test_claims_of_a_damaged_or_absent_folder(tmp_path, capsys):
 def test_claims_of_a_summary_with_a_damaged_part(tmp_path, capsys, summary_of):
     claims = recipe("claims")
     whole = json.loads(json.dumps(summary_of(dict.fromkeys(NNCH, FASTER))))
-    for folder in ("reduced", "paper_size"):
-        (tmp_path / folder).mkdir()
+    (tmp_path / "reduced").mkdir()
     (tmp_path / "reduced" / "histories.tar.xz").touch()
     file = tmp_path / "reduced" / "summary.json"
     file.write_text(json.dumps(whole), encoding="utf-8")
@@ -761,6 +760,11 @@ def test_unpacking_overwrites_nothing_and_leaves_nothing_of_a_damaged_archive(sy
         assert made.main(["--unpack", str(tmp_path / name), "--to", str(tmp_path / "new")]) == 2
         assert "histories.tar.xz is damaged" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*damages, "there"])
+    (tmp_path / "short" / "histories.tar.xz").write_bytes(whole)
+    (tmp_path / "short" / "summary.json").write_text("[]", encoding="utf-8")
+    assert made.main(["--unpack", str(tmp_path / "short"), "--to", str(tmp_path / "new")]) == 2
+    assert "summary.json is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
     for mixed in (
         ["runs/x", "--unpack", str(stored), "--to", "new"],
         ["--unpack", str(stored), "--to", "new", "--as", "x"],

@@ -3,6 +3,7 @@
 Each function takes a summary (`summary.json`) and gives a `Figure`, or None where there is nothing to draw.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ QUANTILES_FROM = 10
 """Seeds from which the band is the 10–90 % range; with fewer it is lowest to highest."""
 INTERVALS = ("student_t_95", "bootstrap_95")
 ALL_MASKS = "every mask"
+LINE = 110  # characters of a title that fit into a picture's width
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "p")
 LOG_FROM = 12
 """The epoch axis is logarithmic where the longest run of a task has this many times the epochs of the shortest."""
@@ -59,7 +61,7 @@ def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     if not entries:
         return None
     styles = mask_styles(summary["masks"], summary["baseline"], theme)
-    telling = {entry["task"] for entry in entries if entry["estimate"] or _pair_ends(entry)}
+    telling = {entry["task"] for entry in entries if _pair_ends(entry)}
     rows = list(
         dict.fromkeys((entry["task"], entry["mask"] if entry["task"] in telling else ALL_MASKS) for entry in entries)
     )
@@ -151,7 +153,8 @@ def dispersion(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | Non
     figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), **legend_style(theme))
     keys = [Line2D([], [], color=theme.ink, marker=shapes[task], linestyle="", label=task) for task in tasks]
     if undecided := [task["name"] for task in summary["tasks"] if task["name"] not in tasks]:
-        axes.set_title(f"not there, as no speed-up is known: {', '.join(undecided)}", **title_style(theme))
+        told = f"not there, as no speed-up or no dispersion is known: {', '.join(undecided)}"
+        axes.set_title(textwrap.fill(told, LINE), **title_style(theme))
     figure.legend(handles=keys, loc="outside lower center", ncols=min(4, len(keys)), **legend_style(theme))
     return figure
 

@@ -101,6 +101,15 @@ def test_keys_name_what_is_there(summary_of):
     assert len(arrows) == sum(point["kind"] != "exact" for point in points)
 
 
+def test_tasks_that_are_not_drawn_are_named_and_fit(summary_of):
+    summary = summary_of("everything")
+    names = [f"task_number_{index}_of_many" for index in range(9)]
+    summary["tasks"] += [{**summary["tasks"][0], "name": name} for name in names]
+    title = pictures.dispersion(summary).axes[0].get_title(loc="left")
+    assert all(name in title for name in names)
+    assert max(map(len, title.splitlines())) <= pictures.LINE
+
+
 def test_dispersion_points_by_hand(summary_of):
     points = {(point["task"], point["mask"]): point for point in pictures.dispersion_points(summary_of("everything"))}
     assert points["even_pairs", "topk:5"]["ratio"] == pytest.approx(0.5)
