@@ -358,6 +358,5 @@ class SemFocusEncoder(nn.Module):
         return {
             mask: mask.kept(scores, attention_mask)
             for mask in dict.fromkeys(self.masks)
-            if not mask.input_dependent
-            and choose_path(mask, batch, self.config.num_attention_heads, length, length) == "masked"
+            if mask.fixed and choose_path(mask, batch, self.config.num_attention_heads, length, length) == "masked"
         }

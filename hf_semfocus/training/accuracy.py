@@ -23,6 +23,8 @@ class Accuracy:
     loss: float
 
 
+# A mask that draws (`redraw`) draws here too.
+@torch.random.fork_rng()
 @torch.no_grad()
 def measure_accuracy(
     model: torch.nn.Module, rows: TensorRows, batch_size: int, accelerator: Accelerator | None = None
