@@ -182,7 +182,7 @@ def task_rows(source: Source, model: PreTrainedModel, rows: Any) -> Any:
 
 def names_of(sources: Sequence[Source]) -> list[str]:
     """Each checkpoint's mask, with whatever else is needed to tell it from the others."""
-    masks = [source.own_mask for source in sources]
+    masks = [(source.spec and source.spec.variant) or source.own_mask for source in sources]
     names = []
     for number, source in enumerate(sources):
         name = masks[number] if source.is_ours else f"{source.folder.name} {masks[number]}"

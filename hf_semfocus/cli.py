@@ -189,7 +189,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--jobs", type=int, help="runs at once, one torch thread each (default: the number of cores)")
     compare.add_argument("--tasks", nargs="+", help="these tasks instead of the preset's")
-    compare.add_argument("--masks", nargs="+", help="these masks instead of the preset's, each an argument of its own")
+    compare.add_argument(
+        "--masks", nargs="+", help="these masks, or variants, instead of the preset's, each an argument of its own"
+    )
     compare.add_argument("--seeds", nargs="+", type=int, help="these seeds instead of the preset's")
     _add_run_options(compare)
 
@@ -436,7 +438,7 @@ def _train(options: argparse.Namespace) -> int:
     from .training.run import run_unit
 
     console = _console()
-    with EpochBar(f"{spec.task} {spec.mask}", spec.training.epochs, console) as bar:
+    with EpochBar(f"{spec.task} {spec.label}", spec.training.epochs, console) as bar:
         result = run_unit(spec, options.output, on_epoch=bar.update)
     if _main_process():
         from .card_commands import fresh_card

@@ -116,7 +116,7 @@ class ComparisonBars:
                 )
         self.progress.update(self.all, completed=len(ended))
         for row in standing:
-            name, label = row.unit.name, f"{row.unit.task} {row.unit.mask} seed {row.unit.seed}"
+            name, label = row.unit.name, f"{row.unit.task} {row.unit.label} seed {row.unit.seed}"
             if row.state == "running":
                 if name not in self.bars:
                     self.bars[name] = self.progress.add_task(

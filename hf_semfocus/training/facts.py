@@ -68,7 +68,7 @@ def run_facts(folder: Path) -> dict[str, Any]:
         )
     spec, result, info = _portable(run.spec), run.result, task_info(run.spec["task"])
     config = read_json(checkpoint / "config.json")
-    name = f"{run.spec['task']}-{mask_slug(run.spec['mask'])}-seed-{run.spec['seed']}"
+    name = f"{run.spec['task']}-{mask_slug(run.label)}-seed-{run.spec['seed']}"
     kept = kept_epoch(run)
     return {
         "format": FORMAT,
@@ -121,6 +121,7 @@ def train_command(spec: Mapping[str, Any], output: str) -> str:
     'semfocus train even_pairs --mask topk:5 --seed 0 --length 20 --layers 3 --output runs/one'
     """
     length, defaults = spec["length"], RunSpec(spec["task"]).to_dict()
+    variant = spec.get("variant")
     words = ["semfocus", "train", spec["task"], "--mask", spec["mask"], "--seed", spec["seed"]]
     words += ["--length", "-".join(map(str, length)) if isinstance(length, list | tuple) else length]
     for name in ("train_size", "validation_size", "test_size"):
@@ -128,7 +129,7 @@ def train_command(spec: Mapping[str, Any], output: str) -> str:
             words += [f"--{name.replace('_', '-')}", spec[name]]
     flags = {"epochs": "--epochs", "optimizer": "--optimizer", "learning_rate": "--learning-rate"}
     flags |= {"batch_size": "--batch-size", "num_hidden_layers": "--layers"}
-    settings = []
+    settings = [f"variant={json.dumps(variant)}"] if variant else []
     for part in ("training", "model", "task_options"):
         for name, value in (spec.get(part) or {}).items():
             if value == defaults[part].get(name, ...):

@@ -4,6 +4,7 @@ import difflib
 import hashlib
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -19,6 +20,7 @@ from .options import parse_length
 
 LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
 SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources", "architectures", "is_encoder_decoder")
+VARIANT = r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 KEEPS = ("last", "best")
 HELDOUT_SPLITS = ("test", "validation")
@@ -165,6 +167,7 @@ class RunSpec:
     Args:
         task: a name of `hf_semfocus.data.list_tasks()`.
         mask: a mask specification such as "topk:5".
+        variant: the name under which a comparison has this mask and some fields of `model`; None: the mask is its name.
         seed: 0, 1, 2, … Fixes the data, the initial weights and the batch order; runs that differ only in the mask are paired.
         length: of the inputs; None for the task's default, (low, high) for a range.
         train_size, validation_size, test_size: examples a split.
@@ -181,6 +184,7 @@ class RunSpec:
 
     task: str
     mask: str = "topk:5"
+    variant: str | None = None
     seed: int = 0
     length: int | tuple | None = None
     train_size: int = 5000
@@ -198,6 +202,12 @@ class RunSpec:
         mask = parse_mask(self.mask)
         object.__setattr__(self, "mask", str(mask))
         object.__setattr__(self, "mask_source", source_digest(mask))
+        _check(
+            self.variant is None or re.fullmatch(VARIANT, self.variant) is not None,
+            "variant",
+            self.variant,
+            "a name of letters, digits and : ; = + . _ -",
+        )
         _check(0 <= self.seed < 2**31, "seed", self.seed, "0 … 2147483647")
         for name in ("train_size", "validation_size", "test_size"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
@@ -256,13 +266,20 @@ class RunSpec:
         }
 
     @property
+    def label(self) -> str:
+        """What stands for the run among those of other masks: its variant, or its mask."""
+        return self.variant or self.mask
+
+    @property
     def name(self) -> str:
-        """Where the run lives below `runs/`: task/mask/seed, safe as a path."""
-        return f"{self.task}/{mask_slug(self.mask)}/seed-{self.seed}"
+        """Where the run lives below `runs/`: task/label/seed, safe as a path."""
+        return f"{self.task}/{mask_slug(self.label)}/seed-{self.seed}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `from_dict` gives an equal specification back."""
         values = asdict(self)
+        if self.variant is None:  # as it was before there were variants
+            del values["variant"]
         if isinstance(self.length, tuple):
             values["length"] = list(self.length)
         values["imports"] = list(self.imports)
@@ -283,7 +300,7 @@ class RunSpec:
 
 
 def mask_slug(mask: str) -> str:
-    """A mask specification as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
+    """A mask specification, or the name of a variant, as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
 
     >>> mask_slug("random:5;seed=0+sink:1")
     'random-5-seed-0_sink-1'

@@ -43,6 +43,7 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
     def of(task: str, mask: str | None = None) -> list[Run]:
         return [run for run in runs if run.key[0] == task and mask in (None, run.key[1])]
 
+    variants = {name: own for name, own in (experiment.get("variants") or {}).items() if name in masks}
     common = {task: _common_epoch(of(task)) for task in tasks}
     baseline = experiment.get("baseline", "full")
     results = [run.result for run in runs if run.result]
@@ -69,8 +70,9 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
             for name in ("tau", "heldout_tau")
         },
         "baseline": baseline,
-        "tasks": [_task_entry(task, of(task)) for task in tasks],
+        "tasks": [_task_entry(task, of(task), variants.values()) for task in tasks],
         "masks": masks,
+        **({"variants": variants} if variants else {}),
         "seeds": seeds,
         "runs": [_run_entry(run, run_dir) for run in runs],
         "reach": [
@@ -113,12 +115,13 @@ SPEEDUP_COLUMNS = (
 )  # fmt: skip
 
 
-def _task_entry(task: str, runs: Sequence[Run]) -> dict[str, Any]:
+def _task_entry(task: str, runs: Sequence[Run], variants: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     info = task_info(task)
     specs = [run.spec for run in runs if run.folder]
     data: dict[str, Any] = next((run.result["data"] for run in runs if run.result and run.result.get("data")), {})
     shared, differing = _shared(specs)
     first = specs[0] if specs else {}
+    compared = {f"model.{name}" for own in variants for name in own}  # that these differ is what is asked about
     return {
         "name": task,
         "level": info.level,
@@ -132,7 +135,7 @@ def _task_entry(task: str, runs: Sequence[Run]) -> dict[str, Any]:
         "tau": shared["training"].get("tau"),
         "heldout_tau": shared["training"].get("heldout_tau"),
         "hyperparameters": shared,
-        "differing": differing,
+        "differing": [name for name in differing if name not in compared],
     }
 
 
