@@ -195,7 +195,8 @@ def names_of(sources: Sequence[Source]) -> list[str]:
 def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
     """The model of a run before its first step: the specification and its seed fix the weights."""
     assert source.spec is not None, "the initial weights of a model without a run were asked for"
-    tokenizer = build_tokenizer(source.spec.task, pooling=source.spec.model.get("pooling", "mean"))
+    spec = source.spec
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     # How many positions there are decides which random numbers the layers behind them get.
     return build_model(replace(source.spec), tokenizer, trained.config.max_position_embeddings)
 

@@ -153,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--seed", type=int, help="another seed gives other rows (default: 0)")
     generate.add_argument("--pooling", help="mean, cls ([CLS] in front) or last (default: mean)")
+    generate.add_argument("--answer", help="of stack_manipulation: stack, or top for one label (default: stack)")
     generate.add_argument("--allow-duplicates", action="store_true", help="a split may hold an input twice")
 
     train = command(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..data import list_tasks, task_info
+from ..data import TaskInfo, list_tasks, task_info
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
 from .checkpoints import missing_model_file
@@ -66,7 +66,7 @@ def run_facts(folder: Path) -> dict[str, Any]:
             f"the checkpoint {checkpoint} is not complete: it has no {missing}; run the same `semfocus train` again, or move "
             f"{folder} away and run the same `semfocus compare` again"
         )
-    spec, result, info = _portable(run.spec), run.result, task_info(run.spec["task"])
+    spec, result, info = _portable(run.spec), run.result, _info(run.spec)
     config = read_json(checkpoint / "config.json")
     name = f"{run.spec['task']}-{mask_slug(run.label)}-seed-{run.spec['seed']}"
     kept = kept_epoch(run)
@@ -176,7 +176,7 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
 
 def example(spec: Mapping[str, Any]) -> dict[str, str]:
     """The first held-out row of a run as a `pipeline` takes it, and its right answer; a long one gives way to the task's worked example."""
-    info = task_info(spec["task"])
+    info = _info(spec)
     pooling = (spec.get("model") or {}).get("pooling", "mean")
     sizes = {f"{split}_size": 1 for split in ("train", "validation", "test")}
     options = {"length": spec["length"], "seed": spec["seed"], "pooling": pooling, **(spec.get("task_options") or {})}
@@ -187,6 +187,10 @@ def example(spec: Mapping[str, Any]) -> dict[str, str]:
         text, target = info.example_text, info.example_target
     outputs = info.output_length(len(text.split())) or 0
     return {"text": " ".join([text, *["[Q]"] * outputs]), "target": target}
+
+
+def _info(spec: Mapping[str, Any]) -> TaskInfo:
+    return task_info(spec["task"], (spec.get("task_options") or {}).get("answer"))
 
 
 def _portable(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
         return finished
     check_memory(spec)
     keep_freed_memory()
-    tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     with state.main_process_first():  # one process prepares the rows, the others read its cache
         data = load_task(spec.task, **spec.data_options())
     splits = ("train", "validation", spec.training.heldout_split)
@@ -77,7 +77,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
 
     if spec.training.keep == "best":
         load_model(model, str(folder / BEST))
-    result = _result(spec, model, rows, log, label_statistics(data["train"], spec.task))
+    result = _result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer))
     if state.is_main_process:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
@@ -118,7 +118,7 @@ def build_model(spec: RunSpec, tokenizer, longest: int) -> PreTrainedModel:
         tokenizer: gives the vocabulary's size and the padding id.
         longest: tokens of the longest row, the number of positions unless `spec.model` says another.
     """
-    info = task_info(spec.task)
+    info = task_info(spec.task, spec.answer)
     fields = {"max_position_embeddings": longest, **spec.config_fields()}
     config = SemFocusConfig(
         **fields,

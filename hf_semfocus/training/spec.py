@@ -253,6 +253,11 @@ class RunSpec:
         SemFocusConfig(**values)
         return values
 
+    @property
+    def answer(self) -> str | None:
+        """The task's kind of answer, where `task_options` choose it."""
+        return self.task_options.get("answer")
+
     def data_options(self) -> dict[str, Any]:
         """What `load_task` is called with, beside the task's name."""
         return {

@@ -116,8 +116,8 @@ SPEEDUP_COLUMNS = (
 
 
 def _task_entry(task: str, runs: Sequence[Run], variants: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    info = task_info(task)
     specs = [run.spec for run in runs if run.folder]
+    info = task_info(task, ((specs[0].get("task_options") if specs else None) or {}).get("answer"))
     data: dict[str, Any] = next((run.result["data"] for run in runs if run.result and run.result.get("data")), {})
     shared, differing = _shared(specs)
     first = specs[0] if specs else {}

@@ -216,6 +216,20 @@ def test_a_sequence_task_reports_whole_rows_and_tokens(tiny, tmp_path):
         assert 0 <= row["heldout_accuracy"] <= row["heldout_token_accuracy"] <= 1
 
 
+def test_the_top_of_the_stack_is_one_label(tiny, tmp_path):
+    from hf_semfocus.training.facts import run_facts
+
+    spec = tiny(task="stack_manipulation", length=6, task_options={"answer": "top"}, training={"epochs": 1})
+    result = run_unit(spec, tmp_path)
+    assert result["data"]["chance"] == pytest.approx(1 / 3)
+    assert curve(tmp_path)[-1]["heldout_token_accuracy"] is None
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    facts = run_facts(tmp_path)
+    assert facts["task"]["kind"] == "sequence_classification"
+    assert facts["example"]["target"] in model.config.label2id
+    assert "[Q]" not in facts["example"]["text"]
+
+
 def test_listops_rows_of_many_lengths_train(tiny, tmp_path):
     result = run_unit(tiny(task="listops", length=[5, 30], model={"pooling": "cls"}), tmp_path)
     assert result["data"]["chance"] == pytest.approx(0.1)
