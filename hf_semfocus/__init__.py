@@ -27,6 +27,7 @@ from hf_semfocus.model.modeling_semfocus import (
     SemFocusForTokenClassification,
     SemFocusModel,
 )
+from hf_semfocus.model.paper import paper_config
 
 # `exist_ok`: the package may be reloaded, or imported after a checkpoint brought a copy of these classes.
 AutoConfig.register(SemFocusConfig.model_type, SemFocusConfig, exist_ok=True)
@@ -45,6 +46,7 @@ __all__ = [
     "SemFocusModel",
     "apply_attention",
     "list_mask_strategies",
+    "paper_config",
     "parameter",
     "parse_mask",
     "register_attention",

@@ -93,6 +93,34 @@ def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     return steps if valid is None else steps - first_valid_key(valid).squeeze(1)
 
 
+def last_position(attention_mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Position of the last token that any query may see, int64 ``(B, 1)``; −1 where there is none.
+
+    Args:
+        attention_mask: four dimensions, ``(B or 1, …, L)``.
+        positions: int64 ``(B, L)``, see :func:`positions_from_mask`.
+    """
+    valid, _ = split_attention_mask(attention_mask)
+    assert valid is not None
+    return positions.masked_fill(~valid.flatten(1, 2).any(dim=1), -1).amax(dim=1, keepdim=True)
+
+
+def extend_attention_mask(attention_mask: torch.Tensor, more: int) -> torch.Tensor:
+    """The mask of a text with `more` tokens behind it, which all may attend to and which attend to all that any may.
+
+    Args:
+        attention_mask: four dimensions ``(B or 1, H or 1, L or 1, L)``, bool or additive.
+
+    Returns:
+        ``(B or 1, H or 1, L + more or 1, L + more)``.
+    """
+    free = True if attention_mask.dtype == torch.bool else 0.0
+    if attention_mask.shape[2] > 1:
+        seen = attention_mask.amax(dim=2, keepdim=True).expand(-1, -1, more, -1)
+        attention_mask = torch.cat([attention_mask, seen], dim=2)
+    return torch.nn.functional.pad(attention_mask, (0, more), value=free)
+
+
 def _strategy_of(module: torch.nn.Module) -> MaskStrategy:
     mask = getattr(module, "mask_strategy", None)
     if not isinstance(mask, MaskStrategy):

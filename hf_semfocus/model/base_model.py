@@ -9,9 +9,10 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_interface import IMPLEMENTATION, expand_attention_mask, positions_from_mask
+from .attention_interface import IMPLEMENTATION, expand_attention_mask
 from .configuration_semfocus import SemFocusConfig
 from .layers import (
+    GlobalTokens,
     LearnedPositions,
     ScoreLinear,
     SemFocusAttention,
@@ -47,24 +48,41 @@ class SemFocusPreTrainedModel(PreTrainedModel):
         """Draw the initial weights of one module (see `weight_gain` and its neighbours in the configuration)."""
         if isinstance(module, nn.Linear):
             bound = module.in_features**-0.5
+            if module is getattr(self, "classifier", None) and self.config.classifier_bound is not None:
+                init.uniform_(module.weight, -self.config.classifier_bound, self.config.classifier_bound)
+                init.zeros_(module.bias)
+                return
             gain = self.config.attention_gain if isinstance(module, ScoreLinear) else self.config.weight_gain
             init.uniform_(module.weight, -gain * bound, gain * bound)
             if module.bias is not None:
                 init.uniform_(module.bias, -bound, bound)
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=position_std(self.config))
+        elif isinstance(module, GlobalTokens):
+            # From a generator of their own, so that all other weights are those of the model without global tokens.
+            generator = None
+            if not module.weight.is_meta:
+                generator = torch.Generator(module.weight.device).manual_seed(torch.initial_seed() ^ 0x676C6F62)
+            self._init_token_embeddings(module, generator)
         elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=self.config.embedding_std)
+            self._init_token_embeddings(module)
             # A slice has no "already loaded" mark of its own, hence the check.
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, nn.LayerNorm):
+        elif isinstance(module, nn.LayerNorm) and module.elementwise_affine:
             init.ones_(module.weight)
             init.zeros_(module.bias)
         elif isinstance(module, SinusoidalPositions):
             init.copy_(module.table, module.compute_table())
         elif isinstance(module, MaskState):
             module.reset(init.copy_)
+
+    def _init_token_embeddings(self, module: nn.Embedding, generator: torch.Generator | None = None) -> None:
+        bound = self.config.embedding_bound
+        if bound is None:
+            init.normal_(module.weight, std=self.config.embedding_std, generator=generator)
+        else:
+            init.uniform_(module.weight, -bound, bound, generator=generator)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """The implementation to use; None means ours.
@@ -124,9 +142,11 @@ class SemFocusModel(SemFocusPreTrainedModel):
             input_ids: int ``(B, L)``.
             attention_mask: None (no padding); ``(B, L)``, non-zero for real tokens; or ``(B or 1, H or 1, L, L)`` bool
                 (True: may attend) or additive. See :func:`expand_attention_mask`.
-            inputs_embeds: ``(B, L, d)`` instead of `input_ids`; positions are added to them.
+            inputs_embeds: ``(B, L, d)`` instead of `input_ids`; they are scaled, and positions are added to them.
             output_attentions, output_hidden_states, return_dict: as in every Transformers model. Attention weights are
                 ``(B, H, L, L)``, and asking for them does not change the states.
+                Where the configuration asks for attended padding or global tokens, states and weights hold theirs behind
+                the L tokens given.
             kwargs: as Transformers' own encoders do, this one passes over what it does not know, such as
                 ``token_type_ids``.
 
@@ -136,15 +156,14 @@ class SemFocusModel(SemFocusPreTrainedModel):
                 ``position_ids`` and other arguments that would change another encoder's answer, and for misspelt ones.
         """
         check_arguments(kwargs)
-        check_tokens(input_ids, inputs_embeds, self.config.hidden_size, self.config.max_position_embeddings)
+        check_tokens(input_ids, inputs_embeds, self.config)
         check_mask_numbers(attention_mask)
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.tokens(input_ids)
-        batch, length = inputs_embeds.shape[:2]
-        attention_mask = expand_attention_mask(attention_mask, batch, length)
-        positions = None
-        if attention_mask is not None:
-            positions = positions_from_mask(attention_mask).expand(batch, length)
+        if self.config.attend_padding and attention_mask is not None and attention_mask.dim() == 2:
+            attention_mask = None
+        attention_mask = expand_attention_mask(attention_mask, *inputs_embeds.shape[:2])
+        inputs_embeds, attention_mask, positions = self.embeddings.extend(inputs_embeds, attention_mask)
         hidden_states = self.encoder(
             self.embeddings(inputs_embeds, positions),
             attention_mask=attention_mask,

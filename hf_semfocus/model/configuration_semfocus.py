@@ -17,6 +17,7 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
+from .mask_global_tokens import WithGlobalTokens
 from .mask_strategies import MaskStrategy, list_mask_strategies, parse_mask
 from .shipping import CUSTOM, complete_auto_map, ship_code
 
@@ -57,6 +58,14 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "hidden_dropout": (0, 1),
     "attention_dropout": (0, 1),
     "classifier_dropout": (0, 1),
+    "mlp_dropout": (0, 1),
+    "first_norm_eps": (0, LARGEST_FACTOR),
+    "embedding_bound": (0, LARGEST_FACTOR),
+    "embedding_scale": (0, LARGEST_FACTOR),
+    "classifier_bound": (0, LARGEST_FACTOR),
+    "num_global_tokens": (0, LARGEST_SIZE),
+    "pad_to_length": (1, LARGEST_SIZE),
+    "pad_to_multiple_of": (1, LARGEST_SIZE),
 }
 
 
@@ -131,20 +140,34 @@ class SemFocusConfig(PreTrainedConfig):
         attention_scale: factor on the scores; None: ``1 / sqrt(head dim)`` for multihead, 1 for bilinear.
         attention_bias: biases in the multihead projections; None: yes for multihead. Bilinear has none.
         mlp_bias: biases in the MLP; None: yes for multihead, no for bilinear (the paper's equation has none).
-        norm_position: ``"post"`` (the paper's block) or ``"pre"`` (then a last norm follows the last block).
+        norm_position: ``"post"`` (the paper's equations) or ``"pre"`` (the paper's code).
+        final_norm: whether a norm follows the last block; None: with pre-norm only.
+        norm_elementwise_affine: whether layer norms have a weight and a bias.
         position_embedding_type: ``"learned"``, ``"sinusoidal"`` or ``"none"``; positions count from the first valid token.
         max_position_embeddings: longest input; longer ones raise ``ValueError``.
         embedding_std: standard deviation of the initial token embeddings.
-        position_std: the same for learned positions, and the factor on sinusoidal ones; None: `embedding_std`.
+        embedding_bound: token embeddings are drawn uniformly within ±this instead; None: normally.
+        embedding_scale: factor on token embeddings in the forward pass.
+        position_std: as `embedding_std` for learned positions, and the factor on sinusoidal ones; None: `embedding_std`.
         attention_gain: factor on the initial bound of the matrices that make scores (W, or query and key).
         weight_gain: factor on the initial bound of all other linear weights. A linear layer with n inputs is drawn as
             ``torch.nn.Linear`` does it: uniform within ±gain/√n, its bias within ±1/√n.
+        classifier_bound: a classifier's weights are drawn uniformly within ±this and its bias is zero; None: as other
+            linear layers.
         layer_norm_eps: epsilon of layer norms.
+        first_norm_eps: epsilon of the attention norm of the first block; None: `layer_norm_eps`.
         pooling: what the sequence head reads: ``"mean"`` of valid tokens, the first (``"cls"``) or the ``"last"`` one.
         hidden_dropout: dropout on embeddings and on what attention and MLP add.
         attention_dropout: dropout on attention weights.
+        mlp_dropout: dropout between the MLP's first linear layer and its activation.
         classifier_dropout: dropout before the classifier.
-        pad_token_id: id whose embedding is zero and is not trained; None: no such id.
+        num_global_tokens: learned tokens appended to the input, with positions of their own; they attend to all and are
+            attended by all. States and attention weights include them; the token and masked-LM heads leave them out.
+        attend_padding: padding is an ordinary token: a two-dimensional attention mask is not looked at, and the padding
+            embedding is trained.
+        pad_to_length: inputs are padded on the right to this length (needs `attend_padding`); longer ones stay.
+        pad_to_multiple_of: inputs are then padded to a multiple of this (needs `attend_padding`).
+        pad_token_id: id whose embedding is zero and is not trained (unless `attend_padding`); None: no such id.
         tie_word_embeddings: whether the masked-LM head's decoder shares its weight with the token embeddings.
         mask_sources: written when a model is saved: the modules that register the strategies that are not built in.
 
@@ -175,17 +198,28 @@ class SemFocusConfig(PreTrainedConfig):
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
     norm_position: Literal["post", "pre"] = "post"
+    final_norm: bool | None = None
+    norm_elementwise_affine: bool = True
     position_embedding_type: Literal["learned", "sinusoidal", "none"] = "learned"
     max_position_embeddings: int = 1024
     embedding_std: float | int = 1.0
+    embedding_bound: float | int | None = None
+    embedding_scale: float | int = 1.0
     position_std: float | int | None = None
     attention_gain: float | int = 1.0
     weight_gain: float | int = 1.0
+    classifier_bound: float | int | None = None
     layer_norm_eps: float | int = 1e-5
+    first_norm_eps: float | int | None = None
     pooling: Literal["mean", "cls", "last"] = "mean"
     hidden_dropout: float | int = 0.0
     attention_dropout: float | int = 0.0
+    mlp_dropout: float | int = 0.0
     classifier_dropout: float | int = 0.0
+    num_global_tokens: int = 0
+    attend_padding: bool = False
+    pad_to_length: int | None = None
+    pad_to_multiple_of: int | None = None
     pad_token_id: int | None = 0
     tie_word_embeddings: bool = True
 
@@ -258,12 +292,32 @@ class SemFocusConfig(PreTrainedConfig):
             )
         if self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} must be below vocab_size={self.vocab_size}")
+        for name in ("pad_to_length", "pad_to_multiple_of"):
+            if getattr(self, name) is not None and not (self.attend_padding and self.pad_token_id is not None):
+                raise ValueError(f"{name}={getattr(self, name)} needs attend_padding=True and a pad_token_id")
+        shortest = self.padded_length(1)
+        if shortest > self.max_position_embeddings:
+            raise ValueError(
+                f"max_position_embeddings={self.max_position_embeddings} leaves no room: with padding and "
+                f"num_global_tokens={self.num_global_tokens} the shortest input has {shortest} positions"
+            )
         if self.problem_type == "single_label_classification" and self.num_labels == 1:
             raise ValueError("problem_type='single_label_classification' needs num_labels of at least 2, got 1")
 
     def mask_of_layer(self, index: int) -> MaskStrategy:
-        """The strategy of layer `index`."""
-        return parse_mask(self.mask if self.layer_masks is None else self.layer_masks[index])
+        """The strategy of layer `index`, with the global tokens that it sees."""
+        mask = parse_mask(self.mask if self.layer_masks is None else self.layer_masks[index])
+        return WithGlobalTokens(mask, self.num_global_tokens) if self.num_global_tokens else mask
+
+    def padded_length(self, length: int) -> int:
+        """Positions that an input of `length` tokens takes, with padding and global tokens.
+
+        >>> SemFocusConfig(attend_padding=True, pad_to_multiple_of=9, num_global_tokens=1).padded_length(40)
+        46
+        """
+        length = max(length, self.pad_to_length or 0)
+        multiple = self.pad_to_multiple_of or 1
+        return -(-length // multiple) * multiple + self.num_global_tokens
 
     @property
     def output_attentions(self) -> bool:

@@ -54,8 +54,12 @@ class SemFocusForSequenceClassification(SemFocusPreTrainedModel):
         kwargs["return_dict"] = True  # the head's own decorator makes the tuple, also where the config asks for one
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         hidden_BLd = outputs.last_hidden_state
-        valid_BL = valid_tokens(attention_mask, *hidden_BLd.shape[:2])
-        logits = self.classifier(self.dropout(pool(hidden_BLd, valid_BL, self.config.pooling)))
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None  # the encoder has refused it
+        if self.config.attend_padding and attention_mask is not None and attention_mask.dim() == 2:
+            attention_mask = None
+        valid_BL = valid_tokens(attention_mask, *given.shape[:2])
+        logits = self.classifier(self.dropout(pool(hidden_BLd, valid_BL, self.config.pooling, given.shape[1])))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
@@ -106,7 +110,9 @@ class SemFocusForTokenClassification(SemFocusPreTrainedModel):
         num_items = kwargs.pop("num_items_in_batch", None)
         kwargs["return_dict"] = True  # the head's own decorator makes the tuple, also where the config asks for one
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None  # the encoder has refused it
+        logits = self.classifier(self.dropout(outputs.last_hidden_state[:, : given.shape[1]]))
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, num_items_in_batch=num_items)

@@ -14,6 +14,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention_interface import (
     IMPLEMENTATION,
     eager_attention_forward,
+    extend_attention_mask,
+    last_position,
+    positions_from_mask,
     semfocus_attention_forward,
     split_attention_mask,
 )
@@ -36,6 +39,15 @@ class LearnedPositions(nn.Embedding):
     def forward(self, positions_BL: torch.Tensor | None, length: int) -> torch.Tensor:  # type: ignore[override]
         """``(B or 1, L, d)``; positions None means 0, 1, …"""
         return self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
+
+
+class GlobalTokens(nn.Embedding):
+    """The learned vectors of ``num_global_tokens`` tokens that stand behind every text."""
+
+    def __init__(self, config: SemFocusConfig) -> None:
+        # With a weight of its own, Embedding draws none: all later weights stay those of the model without these tokens.
+        weight = torch.empty(config.num_global_tokens, config.hidden_size)
+        super().__init__(config.num_global_tokens, config.hidden_size, _weight=weight)
 
 
 class SinusoidalPositions(nn.Module):
@@ -70,24 +82,68 @@ def position_std(config: SemFocusConfig) -> float:
     return config.embedding_std if config.position_std is None else config.position_std
 
 
+def layer_norm(config: SemFocusConfig, eps: float | None = None) -> nn.LayerNorm:
+    """A layer norm of the residual stream; `eps` None: the model's."""
+    eps = config.layer_norm_eps if eps is None else eps
+    return nn.LayerNorm(config.hidden_size, eps=eps, elementwise_affine=config.norm_elementwise_affine)
+
+
 class SemFocusEmbeddings(nn.Module):
-    """Token plus position embeddings."""
+    """Token plus position embeddings, with the padding and the global tokens that the configuration asks for."""
 
     def __init__(self, config: SemFocusConfig) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.config = config
+        padding_idx = None if config.attend_padding else config.pad_token_id
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=padding_idx)
+        self.global_tokens = GlobalTokens(config) if config.num_global_tokens else None
         kinds = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions}
         kind = kinds.get(config.position_embedding_type)
         self.positions = None if kind is None else kind(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
+    def extend(
+        self, embedded_BLd: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Append attended padding and global tokens to token embeddings.
+
+        Args:
+            embedded_BLd: token embeddings.
+            attention_mask: None, or four dimensions as :func:`expand_attention_mask` gives them.
+
+        Returns:
+            Embeddings and mask of the longer input, and its positions from the first valid token: int64 ``(B, L')``,
+            negative in padding before it, or None for 0, 1, …
+        """
+        config = self.config
+        batch, length = embedded_BLd.shape[:2]
+        padding = config.padded_length(length) - config.num_global_tokens - length
+        pieces = [embedded_BLd]
+        if padding:
+            assert config.pad_token_id is not None  # `check` has seen to it
+            ids = torch.full((batch, padding), config.pad_token_id, device=embedded_BLd.device)
+            pieces.append(self.tokens(ids).to(embedded_BLd.dtype))
+        if self.global_tokens is not None:
+            pieces.append(self.global_tokens.weight.to(embedded_BLd.dtype).expand(batch, -1, -1))
+        positions = None if attention_mask is None else positions_from_mask(attention_mask).expand(batch, length)
+        if len(pieces) == 1:
+            return embedded_BLd, attention_mask, positions
+        if attention_mask is not None:
+            assert positions is not None
+            more = torch.arange(1, padding + config.num_global_tokens + 1, device=embedded_BLd.device)
+            positions = torch.cat([positions, last_position(attention_mask, positions) + more], dim=1)
+            attention_mask = extend_attention_mask(attention_mask, len(more))
+        return torch.cat(pieces, dim=1), attention_mask, positions
+
     def forward(self, embedded_BLd: torch.Tensor, positions_BL: torch.Tensor | None) -> torch.Tensor:
-        """Add positions to token embeddings.
+        """Scale token embeddings and add positions.
 
         Args:
             embedded_BLd: token embeddings.
             positions_BL: positions from the first valid token, negative in padding before it; None: 0, 1, …
         """
+        if self.config.embedding_scale != 1:
+            embedded_BLd = embedded_BLd * self.config.embedding_scale
         if self.positions is not None:
             if positions_BL is not None:
                 positions_BL = positions_BL.clamp(min=0)
@@ -222,12 +278,13 @@ class SemFocusMLP(nn.Module):
         super().__init__()
         bias = config.attention_form == "multihead" if config.mlp_bias is None else config.mlp_bias
         self.expand = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
+        self.dropout = nn.Dropout(config.mlp_dropout)
         self.activation = ACT2FN[config.hidden_act]
         self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=bias)
 
     def forward(self, hidden_BLd: torch.Tensor) -> torch.Tensor:
         """``(B, L, d)`` → ``(B, L, d)``."""
-        return self.contract(self.activation(self.expand(hidden_BLd)))
+        return self.contract(self.activation(self.dropout(self.expand(hidden_BLd))))
 
 
 class SemFocusLayer(GradientCheckpointingLayer):
@@ -237,9 +294,9 @@ class SemFocusLayer(GradientCheckpointingLayer):
         super().__init__()
         self.post_norm = config.norm_position == "post"
         self.attention = SemFocusAttention(config, layer_index)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = layer_norm(config, config.first_norm_eps if layer_index == 0 else None)
         self.mlp = SemFocusMLP(config)
-        self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mlp_norm = layer_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(self, hidden_states: torch.Tensor, **attention_arguments: Any) -> torch.Tensor:
@@ -254,15 +311,15 @@ class SemFocusLayer(GradientCheckpointingLayer):
 
 
 class SemFocusEncoder(nn.Module):
-    """The stack of blocks; with pre-norm a last norm follows."""
+    """The stack of blocks, and the last norm where there is one."""
 
     def __init__(self, config: SemFocusConfig) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(SemFocusLayer(config, index) for index in range(config.num_hidden_layers))
         self.masks = [config.mask_of_layer(index) for index in range(config.num_hidden_layers)]
-        pre_norm = config.norm_position == "pre"
-        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre_norm else nn.Identity()
+        wanted = config.norm_position == "pre" if config.final_norm is None else config.final_norm
+        self.final_norm = layer_norm(config) if wanted else nn.Identity()
 
     def forward(
         self,

@@ -80,7 +80,9 @@ class SemFocusForMaskedLM(SemFocusPreTrainedModel):
         num_items = kwargs.pop("num_items_in_batch", None)
         kwargs["return_dict"] = True  # the head's own decorator makes the tuple, also where the config asks for one
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
-        hidden_BLd = self.head(outputs.last_hidden_state)
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None  # the encoder has refused it
+        hidden_BLd = self.head(outputs.last_hidden_state[:, : given.shape[1]])
         if self.config.tie_word_embeddings:
             hidden_BLd = hidden_BLd * self.config.hidden_size**-0.5
         logits = self.decoder(hidden_BLd)

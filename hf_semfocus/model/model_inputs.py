@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from .configuration_semfocus import SemFocusConfig
+
 #: Arguments of other encoders that change their answer. Ours has nothing to do it with, so they are refused, not ignored.
 REFUSED = {
     "position_ids": "positions are counted from the first valid token; move the text by padding and attention_mask",
@@ -49,14 +51,13 @@ def check_arguments(given: Mapping[str, Any]) -> None:
             raise ValueError(f"the model has no argument {name!r}; did you mean {nearest[0]!r}?")
 
 
-def check_tokens(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, width: int, longest: int) -> None:
+def check_tokens(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, config: SemFocusConfig) -> None:
     """Raise unless there is exactly one of the two, with a shape that fits.
 
     Args:
         input_ids: int ``(B, L)``.
-        inputs_embeds: ``(B, L, width)``.
-        width: the model's hidden size.
-        longest: the most tokens that it takes.
+        inputs_embeds: ``(B, L, hidden_size)``.
+        config: of the model.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give exactly one of input_ids and inputs_embeds")
@@ -69,12 +70,15 @@ def check_tokens(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | N
     else:
         assert inputs_embeds is not None
         shape = inputs_embeds.shape
-        if len(shape) != 3 or shape[2] != width:
+        if len(shape) != 3 or shape[2] != config.hidden_size:
+            width = config.hidden_size
             raise ValueError(f"inputs_embeds must have shape (batch, length, {width}), got {tuple(shape)}")
     if shape[1] == 0:
         raise ValueError("the input has 0 tokens; allowed: at least 1")
-    if shape[1] > longest:
-        raise ValueError(f"the input has {shape[1]} tokens, and max_position_embeddings={longest}")
+    needed, longest = config.padded_length(shape[1]), config.max_position_embeddings
+    if needed > longest:
+        more = "" if needed == shape[1] else f", {needed} with padding and global tokens"
+        raise ValueError(f"the input has {shape[1]} tokens{more}, and max_position_embeddings={longest}")
 
 
 def check_mask_numbers(attention_mask: torch.Tensor | None) -> None:

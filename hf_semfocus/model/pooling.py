@@ -23,13 +23,15 @@ def valid_tokens(attention_mask: torch.Tensor | None, batch: int, length: int) -
     return valid.flatten(1, 2).any(dim=1).expand(batch, length)
 
 
-def pool(hidden_BLd: torch.Tensor, valid_BL: torch.Tensor | None, how: str) -> torch.Tensor:
+def pool(hidden_BLd: torch.Tensor, valid_BL: torch.Tensor | None, how: str, length: int | None = None) -> torch.Tensor:
     """One vector per text.
 
     Args:
-        hidden_BLd: token states.
-        valid_BL: bool; None: all tokens are valid.
-        how: ``"mean"`` over valid tokens (0 if there is none), ``"cls"`` the first valid token, ``"last"`` the last one.
+        hidden_BLd: token states, ``(B, L + n, d)``.
+        valid_BL: bool, of the L tokens that were given; None: all are valid.
+        how: ``"mean"`` over valid tokens (0 if there is none) and over what the model appended, ``"cls"`` the first
+            valid token, ``"last"`` the last one.
+        length: L; None: all states are of given tokens.
 
     Returns:
         ``(B, d)``.
@@ -39,6 +41,11 @@ def pool(hidden_BLd: torch.Tensor, valid_BL: torch.Tensor | None, how: str) -> t
         >>> pool(states, torch.tensor([[True, True, False]]), "mean").item()
         2.0
     """
+    if length is not None and length < hidden_BLd.shape[1]:
+        if how != "mean":
+            hidden_BLd = hidden_BLd[:, :length]
+        elif valid_BL is not None:
+            valid_BL = torch.nn.functional.pad(valid_BL, (0, hidden_BLd.shape[1] - length), value=True)
     if valid_BL is None:
         if how == "mean":
             return hidden_BLd.mean(dim=1)

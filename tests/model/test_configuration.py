@@ -28,6 +28,17 @@ NON_DEFAULT = {
     "attention_gain": 2.0,
     "weight_gain": 0.7,
     "layer_norm_eps": 1e-6,
+    "first_norm_eps": 0.0,
+    "final_norm": False,
+    "norm_elementwise_affine": False,
+    "embedding_bound": 0.1,
+    "embedding_scale": 8.0,
+    "classifier_bound": 0.1,
+    "mlp_dropout": 0.25,
+    "num_global_tokens": 2,
+    "attend_padding": True,
+    "pad_to_length": 11,
+    "pad_to_multiple_of": 9,
     "pooling": "last",
     "hidden_dropout": 0.1,
     "attention_dropout": 0.2,
@@ -64,7 +75,7 @@ def test_every_field_has_a_non_default_value_in_this_file():
 
 @pytest.mark.parametrize("name", NON_DEFAULT)
 def test_every_field_survives_saving_and_loading(name, tmp_path):
-    base = {"num_hidden_layers": 2, "hidden_size": 12}
+    base = {"num_hidden_layers": 2, "hidden_size": 12, "attend_padding": name.startswith("pad_to")}
     SemFocusConfig(**base | {name: NON_DEFAULT[name]}).save_pretrained(tmp_path)
     for loaded in (SemFocusConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
         assert getattr(loaded, name) == NON_DEFAULT[name]
