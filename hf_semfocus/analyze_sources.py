@@ -195,10 +195,12 @@ def names_of(sources: Sequence[Source]) -> list[str]:
 def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
     """The model of a run before its first step: the specification and its seed fix the weights."""
     assert source.spec is not None, "the initial weights of a model without a run were asked for"
-    spec = source.spec
-    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     # How many positions there are decides which random numbers the layers behind them get.
-    return build_model(replace(source.spec), tokenizer, trained.config.max_position_embeddings)
+    config = trained.config
+    room = {"max_position_embeddings": config.max_position_embeddings, "pad_to_length": config.pad_to_length}
+    spec = replace(source.spec, model={**source.spec.model, **room})
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
+    return build_model(spec, tokenizer, config.pad_to_multiple_of or 1)
 
 
 def checkpoints_of(source: Source) -> list[tuple[int, Path]]:

@@ -180,7 +180,9 @@ def _parser() -> argparse.ArgumentParser:
         "semfocus compare --preset quickstart --output runs/quickstart --jobs 2",
     )
     compare.add_argument(
-        "--preset", help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (all 8, for a GPU)"
+        "--preset",
+        help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (the authors' recipe, all 8 tasks), paper-nnch (its 7 tasks of "
+        "length 40)",
     )
     compare.add_argument(
         "--config", help="YAML or JSON file with an experiment (a comparison's experiment.json) instead of a preset"

@@ -151,14 +151,12 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         spec: the run's specification.
         config: of its model, whole.
     """
-    from ..model.configuration_semfocus import SemFocusConfig
-
     task = spec["task"]
     paper: Experiment = preset("paper")
     usual, whose = (
         (paper.spec(task, "full", 0), "the paper") if task in paper.tasks else (RunSpec(task), "the default")
     )
-    sizes = SemFocusConfig(**usual.config_fields())
+    sizes = usual.config()
 
     def longest(length: Any) -> int:
         return length[-1] if isinstance(length, list | tuple) else length

@@ -296,7 +296,7 @@ def _check_shapes(path: Path, result: Mapping[str, Any]) -> None:
 
     checks: dict[str, Callable[[Any], bool]] = {
         "error": lambda value: value is None or isinstance(value, str),
-        "stopped": lambda value: value in ("reached", "diverged", "budget"),
+        "stopped": lambda value: value in ("reached", "settled", "diverged", "budget"),
         "versions": lambda value: mapping_of(value, lambda entry: isinstance(entry, str)),
         "machine": lambda value: mapping_of(value, lambda entry: isinstance(entry, str) or number(entry)),
         "dispersion": lambda value: (

@@ -172,6 +172,7 @@ def _run_entry(run: Run, run_dir: Path) -> dict[str, Any]:
         "status": run.status,
         "diverged": run.diverged,
         "error": result.get("error"),
+        **({"stopped": "settled"} if result.get("stopped") == "settled" else {}),
         "epochs_trained": len(run.history),
         "budget": run.spec["training"]["epochs"] if started else None,
         "epochs_to_tau": reached("train"),
@@ -237,7 +238,8 @@ def _aggregate(task: str, mask: str, runs: Sequence[Run], common: int | None) ->
         ),
         "common_epoch": common,
         "n_common": len(at_common),
-        "train_accuracy_common": _mean([row["train_accuracy"] for row in at_common]),
+        # Where some were not measured, the mean of the others would not be theirs.
+        "train_accuracy_common": _mean_of_all([row["train_accuracy"] for row in at_common]),
         "heldout_accuracy_common": _mean([row["heldout_accuracy"] for row in at_common]),
         "seconds_per_epoch": sum(train_seconds) / sum(epochs) if sum(epochs) else None,
     }
@@ -318,6 +320,10 @@ def _pair_entry(seed: int, baseline: Convergence, other: Convergence) -> dict[st
 
 def _pair_text(pair: Mapping[str, Any]) -> str:
     return f"seed {pair['seed']}: {pair['baseline_epochs']} / {pair['mask_epochs']} = {pair['text']}"
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    return None if None in values else _mean(values)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
