@@ -32,11 +32,8 @@ class QKNorm(nn.Module):
         if initial_scale <= 0:
             raise ValueError(f"initial_scale is {initial_scale}; allowed: a number > 0")
         self.initial_scale, self.eps = initial_scale, eps
-        self.query_weight = nn.Parameter(torch.empty(head_dim)) if learnable else None
-        self.key_weight = nn.Parameter(torch.empty(head_dim)) if learnable else None
-        if learnable:
-            nn.init.constant_(self.query_weight, self.initial_weight)
-            nn.init.constant_(self.key_weight, self.initial_weight)
+        weights = [nn.Parameter(torch.full((head_dim,), self.initial_weight)) if learnable else None for _ in range(2)]
+        self.query_weight, self.key_weight = weights
 
     @property
     def initial_weight(self) -> float:
