@@ -69,7 +69,7 @@ def mask_table() -> Table:
         about = Text((cls.__doc__ or "").strip().splitlines()[0].replace("``", ""))
         for key in names:
             about.append(f"\n{key}: {cls.describe_parameter(key)}", style="dim")
-        table.add_row(written, "scores" if cls.input_dependent else "positions", about)
+        table.add_row(written, "scores" if cls.input_dependent else "a draw" if cls.redrawn else "positions", about)
     return table
 
 
@@ -86,4 +86,5 @@ def drawn_mask(spec: str, length: int) -> Text:
     keep = mask(scores, torch.ones(1, 1, 1, length, dtype=torch.bool), query, key, state=state)[0, 0]
     drawn = "\n".join(" ".join("■" if kept else "·" for kept in row) for row in keep.tolist())
     about = " (for random queries and keys: it depends on the input)" if mask.input_dependent else ""
+    about = about or (" (one draw: each call makes another)" if mask.redrawn else "")
     return Text(f"{mask}{about}: rows are queries, columns keys\n{drawn}")

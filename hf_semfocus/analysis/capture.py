@@ -159,7 +159,10 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
 
     def seen(**arguments: Any) -> None:
         nonlocal index
-        look(_Call(index=index, **arguments))
+        device = arguments["query"].device
+        # A mask that draws must draw for the model what it drew here.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            look(_Call(index=index, **arguments))
         index += 1
 
     def hook(layer: Any, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -29,10 +29,9 @@ def reach(mask: str | MaskStrategy | Sequence[str | MaskStrategy], length: int, 
     """How far information can travel through `layers` attention layers under `mask` in a text of `length` positions.
 
     Found by multiplying the boolean patterns of the layers, each with the identity (the residual connection) added.
-    Parts that choose keys by their scores can choose any key (of their pattern, where they have one), so they count as
-    able to reach all of those. Pooling comes
-    after the last layer and is not counted: with mean pooling a classifier still averages over all positions, each
-    of which has seen this much.
+    Parts that choose keys by their scores, or draw them anew, can choose any key (of their pattern, where they have one),
+    so they count as able to reach all of those. Pooling comes after the last layer and is not counted: with mean pooling
+    a classifier still averages over all positions, each of which has seen this much.
 
     Args:
         mask: a specification such as "banded:5", a strategy, or one of these for each layer.
@@ -64,7 +63,7 @@ def _pattern(mask: MaskStrategy, length: int) -> torch.Tensor:
     """The keys that each query may keep, whatever the scores: bool (L, L)."""
     pattern_LL = torch.zeros((length, length), dtype=torch.bool)
     for part in mask_parts(mask):
-        if not part.input_dependent:
+        if part.fixed:
             pattern_LL |= part.on_positions(length)
         elif part.limited_to_pattern:
             position = torch.arange(length)

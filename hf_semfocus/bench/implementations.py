@@ -44,7 +44,7 @@ def mask_then_softmax(mask: MaskStrategy, length: int, device: torch.device) -> 
     parts = mask_parts(mask)
     selected = [part.k for part in parts if isinstance(part, TopK)]
     others = [part for part in parts if not isinstance(part, TopK)]
-    asked = any(part.input_dependent for part in others)
+    asked = any(not part.fixed for part in others)
     dropped = None
     if others and not asked:
         dropped = ~functools.reduce(operator.or_, [part.on_positions(length, device=device) for part in others])

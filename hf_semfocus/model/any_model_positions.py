@@ -14,11 +14,14 @@ import torch
 
 from .attention_interface import semfocus_mask
 from .mask_base import MaskStrategy
-from .mask_positions import Full, Sink
+from .mask_positions import Full, Redraw, Sink
 from .mask_registry import mask_parts
-from .mask_scores import TopK
+from .mask_scores import BotK, TopK
 
 ATTRIBUTE = "_semfocus_positions"
+
+# Strategies that look at no position.
+PLACELESS = (TopK, BotK, Redraw, Full)
 
 # Positions of queries ``(B or 1, Q)`` and keys ``(B or 1, K)``, int64. None: the strategy takes its default.
 Positions = tuple[torch.Tensor | None, torch.Tensor | None]
@@ -26,12 +29,12 @@ Positions = tuple[torch.Tensor | None, torch.Tensor | None]
 
 def looks_at_keys(mask: MaskStrategy) -> bool:
     """Whether the strategy may look at the positions of keys."""
-    return not all(isinstance(part, (TopK, Full)) for part in mask_parts(mask))
+    return not all(isinstance(part, PLACELESS) for part in mask_parts(mask))
 
 
 def looks_at_queries(mask: MaskStrategy) -> bool:
     """Whether the strategy may look at the positions of queries."""
-    return not all(isinstance(part, (TopK, Full, Sink)) for part in mask_parts(mask))
+    return not all(isinstance(part, (*PLACELESS, Sink)) for part in mask_parts(mask))
 
 
 def mask_builder(mask: MaskStrategy) -> Callable[..., torch.Tensor]:
@@ -130,7 +133,7 @@ def positions_for(
     if looks_at_queries(mask) and (cross or unknown):
         raise ValueError(
             f"mask {str(mask)!r} counts positions of queries, and in {type(module).__name__} queries and keys are not of one "
-            "text; allowed there: full, topk, sink and their unions"
+            "text; allowed there: full, topk, botk, redraw, sink and their unions"
         )
     if known is not None:
         return known[0], known[1][..., :keys]

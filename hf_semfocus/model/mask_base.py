@@ -29,6 +29,7 @@ def parameter(
     above: float | None = None,
     odd: bool = False,
     choices: tuple[Any, ...] | None = None,
+    omit_default: bool = False,
 ) -> Any:
     """Declare a parameter of a mask strategy, with the values that it may take.
 
@@ -41,13 +42,15 @@ def parameter(
         above: exclusive lower bound.
         odd: whether only odd integers are allowed.
         choices: the only values allowed.
+        omit_default: whether the canonical specification leaves the parameter out where it has its default: a parameter
+            that came later then changes no name that was written before.
 
     Example:
         >>> class Near(MaskStrategy):
         ...     w: int = parameter(minimum=1, odd=True)
     """
     limits = {"minimum": minimum, "maximum": maximum, "above": above, "odd": odd, "choices": choices}
-    return dataclasses.field(default=default, metadata={"limits": limits})
+    return dataclasses.field(default=default, metadata={"limits": limits, "omit_default": omit_default})
 
 
 def _allowed(kind: type, limits: dict[str, Any]) -> str:
@@ -178,6 +181,8 @@ class MaskStrategy:
     name: ClassVar[str] = ""
     #: Whether the kept keys depend on the scores. Fixed-position strategies are False.
     input_dependent: ClassVar[bool] = False
+    #: Whether each call draws other keys, from torch's global generator: then nothing may remember or share them.
+    redrawn: ClassVar[bool] = False
     #: Whether the kept keys of a query depend on no other query. Long inputs are then taken a part of the queries at a
     #: time. A class that writes :meth:`pattern` alone is so; one that writes :meth:`keep` has to say it.
     row_by_row: ClassVar[bool] = True
@@ -222,9 +227,10 @@ class MaskStrategy:
     def __str__(self) -> str:
         """The canonical specification, which :func:`parse_mask` turns back into an equal strategy."""
         text = self.name or type(self).__name__
-        for index, name in enumerate(self.parameter_types):
-            value = getattr(self, name)
-            text += f":{value}" if index == 0 else f";{name}={value}"
+        for index, field in enumerate(dataclasses.fields(self)):  # type: ignore[arg-type]  # every subclass is one
+            value = getattr(self, field.name)
+            if not (field.metadata.get("omit_default") and value == field.default):
+                text += f":{value}" if index == 0 else f";{field.name}={value}"
         return text
 
     __repr__ = __str__
@@ -356,6 +362,11 @@ class MaskStrategy:
         return self._checked(self.keep(scores, valid, context), scores) & valid
 
     @property
+    def fixed(self) -> bool:
+        """Whether positions and validity alone decide: equal inputs in any layer and call keep the same keys."""
+        return not (self.input_dependent or self.redrawn)
+
+    @property
     def limited_to_pattern(self) -> bool:
         """Whether the strategy chooses by scores among the keys of a pattern: its class writes both methods."""
         return self.input_dependent and type(self).pattern is not MaskStrategy.pattern
@@ -374,7 +385,7 @@ class MaskStrategy:
         return kept
 
     def on_positions(self, queries: int, keys: int | None = None, device: Any = None) -> torch.Tensor:
-        """The kept keys of a text without padding, for strategies that do not look at the scores.
+        """The kept keys of a text without padding, for strategies that neither look at the scores nor draw anew.
 
         Args:
             queries: number of queries (the length, in self-attention).
@@ -385,14 +396,15 @@ class MaskStrategy:
             bool ``(queries, keys)``.
 
         Raises:
-            ValueError: if the strategy looks at the scores.
+            ValueError: if the strategy looks at the scores, or draws anew in each call.
 
         Example:
             >>> parse_mask("banded:3").on_positions(3).int().tolist()
             [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
         """
-        if self.input_dependent:
-            raise ValueError(f"mask {str(self)!r} depends on the scores: it has no pattern fixed by positions")
+        if not self.fixed:
+            why = "depends on the scores" if self.input_dependent else "draws anew in each call"
+            raise ValueError(f"mask {str(self)!r} {why}: it has no pattern fixed by positions")
         shape = (1, 1, queries, queries if keys is None else keys)
         return self(torch.zeros(shape, device=device))[0, 0]
 

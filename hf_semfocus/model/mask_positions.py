@@ -13,6 +13,8 @@ from .mask_structure import Structure
 
 # Hashes computed at a time in `random_keys`: 8 MB.
 CHUNK_HASHES = 2**20
+# No position is this far from 0; the sum of two fits int64.
+FARTHEST = 2**62
 
 
 @register_mask_strategy("full")
@@ -30,20 +32,36 @@ class Full(MaskStrategy):
 
 @register_mask_strategy("banded")
 class Banded(MaskStrategy):
-    """The paper's Banded(w): w keys centred on the query, itself included, cut off at the ends of the text.
+    """The paper's Banded(w): w keys centred on the query, itself included.
 
-    ``banded:5`` keeps, for the query at position 7, keys 5 to 9.
+    ``banded:5`` keeps, for the query at position 7, keys 5 to 9. At the ends of the text the band is cut off, so that the
+    first query keeps 3 keys; with ``banded:5;ends=shift``, as in the paper's own code, it is shifted inwards instead and
+    every query keeps min(w, n) keys of a text of n. A text goes from the first to the last of the query's valid keys.
     """
 
     w: int = parameter(minimum=1, odd=True)
+    ends: str = parameter(default="cut", choices=("cut", "shift"), omit_default=True)
+    # Overrides keep() to find the ends among the valid keys, not to look at scores.
+    input_dependent = False
+    row_by_row = True
 
-    def structure(self, keys: int) -> Structure:
-        """A window; see :meth:`MaskStrategy.structure`."""
-        return Structure(window=self.w // 2)
+    def structure(self, keys: int) -> Structure | None:
+        """A window; None where positions alone do not show the ends. See :meth:`MaskStrategy.structure`."""
+        return Structure(window=self.w // 2) if self.ends == "cut" else None
 
     def pattern(self, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
-        """``|q − k| ≤ w // 2``; see :meth:`MaskStrategy.pattern`."""
+        """``|q − k| ≤ w // 2``, the band that is cut at the ends; see :meth:`MaskStrategy.pattern`."""
         return (query_positions - key_positions).abs() <= self.w // 2
+
+    def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
+        """The band, cut off or shifted inwards at the ends; see :meth:`MaskStrategy.keep`."""
+        positions = context.key_positions
+        if self.ends == "cut":
+            return self.pattern(context.query_positions, positions)
+        first = torch.where(valid, positions, FARTHEST).amin(dim=-1, keepdim=True)
+        last = torch.where(valid, positions, -FARTHEST).amax(dim=-1, keepdim=True)
+        start = (context.query_positions - self.w // 2).minimum(last - (self.w - 1)).maximum(first)
+        return (positions >= start) & (positions - start < self.w)
 
 
 @register_mask_strategy("block")
@@ -214,3 +232,28 @@ def _remembered_keys(
     first_query: int, queries: int, keys: int, r: int, seed: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return _hashed_keys(first_query, queries, keys, r, seed, None, None, device)
+
+
+@register_mask_strategy("redraw")
+class Redraw(MaskStrategy):
+    """A control: k keys a query, drawn anew in each forward pass, uniformly among its valid keys and with replacement.
+
+    So a query keeps 1 to min(k, valid) distinct keys, other ones in each layer, head, example and call, in training and in
+    evaluation. They are drawn from torch's global generator of the scores' device: ``torch.manual_seed`` repeats them.
+    """
+
+    k: int = parameter(minimum=1)
+    input_dependent = False
+    redrawn = True
+    # In parts of the queries other keys would be drawn than at once.
+    row_by_row = False
+
+    def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
+        """Keys at random places among the valid ones; see :meth:`MaskStrategy.keep`."""
+        valid = valid.expand(*valid.shape[:-1], scores.shape[-1])
+        # The remainder of a 62-bit number is uniform but for 2⁻⁶² · valid.
+        draws = torch.randint(2**62, (*scores.shape[:-1], self.k), device=scores.device)
+        places = draws % valid.sum(dim=-1, keepdim=True).clamp(min=1)
+        # Valid keys first, in order.
+        order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True).expand(scores.shape)
+        return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order.gather(-1, places), True)

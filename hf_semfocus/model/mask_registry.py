@@ -38,6 +38,11 @@ class MaskUnion(MaskStrategy):
         return any(part.input_dependent for part in self.parts)
 
     @property
+    def redrawn(self) -> bool:  # type: ignore[override]
+        """Whether any part draws anew in each call."""
+        return any(part.redrawn for part in self.parts)
+
+    @property
     def row_by_row(self) -> bool:  # type: ignore[override]
         """Whether no part looks at other queries."""
         return all(part.row_by_row for part in self.parts)

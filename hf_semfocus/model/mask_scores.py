@@ -29,6 +29,21 @@ class TopK(MaskStrategy):
         return topk_keys(scores, valid, self.k)
 
 
+@register_mask_strategy("botk")
+class BotK(MaskStrategy):
+    """A control: the k smallest scores of each query among its valid keys, ties to the lowest key index.
+
+    As :class:`TopK` in all else: exactly min(k, valid) keys, and NaN is kept.
+    """
+
+    k: int = parameter(minimum=1)
+    row_by_row = True
+
+    def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
+        """The k smallest scores; see :meth:`MaskStrategy.keep`."""
+        return topk_keys(torch.where(valid, -scores, -torch.inf), valid, self.k)
+
+
 def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor:
     """Bool mask of the k largest scores in each row, ties to the lowest index.
 

@@ -3,7 +3,7 @@
 from .mask_base import MaskContext, MaskStrategy, first_valid_key, parameter
 from .mask_clusters import Cluster
 from .mask_hashes import LSH
-from .mask_positions import Banded, Block, Full, Global, Random, Sink, Strided
+from .mask_positions import Banded, Block, Full, Global, Random, Redraw, Sink, Strided
 from .mask_registry import (
     MaskUnion,
     list_mask_strategies,
@@ -12,13 +12,14 @@ from .mask_registry import (
     parse_mask,
     register_mask_strategy,
 )
-from .mask_scores import TopK, TopP
+from .mask_scores import BotK, TopK, TopP
 from .mask_state import MaskState
 
 __all__ = [
     "LSH",
     "Banded",
     "Block",
+    "BotK",
     "Cluster",
     "Full",
     "Global",
@@ -27,6 +28,7 @@ __all__ = [
     "MaskStrategy",
     "MaskUnion",
     "Random",
+    "Redraw",
     "Sink",
     "Strided",
     "TopK",

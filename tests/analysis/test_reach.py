@@ -34,6 +34,11 @@ def test_a_block_is_never_left(length, layers, size):
     [
         ("banded:5", 20, 3, "±6 of 20 positions", False),
         ("banded:5", 40, 5, "±10 of 40 positions", False),
+        ("banded:5;ends=shift", 40, 1, "5 of 40 positions", False),
+        ("banded:5;ends=shift", 40, 5, "13 to 21 of 40 positions", False),
+        ("banded:5;ends=shift", 5, 1, "all", True),
+        ("botk:1", 40, 1, "all", True),
+        ("redraw:1", 40, 1, "all", True),
         ("full", 600, 1, "all", True),
         ("topk:1", 40, 1, "all", True),  # the one key may be any
         ("topk:5+banded:3", 40, 1, "all", True),
@@ -71,7 +76,9 @@ def test_numbers_out_of_range():
         reach("full", 4, 0)
 
 
-@pytest.mark.parametrize("mask", ["banded:3", "block:4", "strided:3", "random:2;seed=1", "banded:3+sink:1"])
+@pytest.mark.parametrize(
+    "mask", ["banded:3", "banded:3;ends=shift", "block:4", "strided:3", "random:2;seed=1", "banded:3+sink:1"]
+)
 def test_reach_is_where_one_hot_information_arrives(mask):
     length, layers = 12, 2
     keep = parse_mask(mask).on_positions(length)

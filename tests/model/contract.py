@@ -16,7 +16,7 @@ from hf_semfocus import (
 
 CLASSES = [SemFocusModel, SemFocusForSequenceClassification, SemFocusForTokenClassification, SemFocusForMaskedLM]
 HEADS = CLASSES[1:]
-MASKS = ["full", "banded:5", "block:5", "topk:3", "topk:3+sink:1"]
+MASKS = ["full", "banded:5", "banded:5;ends=shift", "block:5", "topk:3", "topk:3+sink:1"]
 VOCABULARY, LABELS, LENGTHS = 13, 3, (9, 6, 1)
 
 every_mask = pytest.mark.parametrize("spec", MASKS)

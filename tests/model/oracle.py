@@ -31,6 +31,16 @@ def follows(name: str, n: int, query: int, key: int) -> bool:
     }[name]()
 
 
+def shifted_band(w: int, query: int, text: list[int]) -> list[int]:
+    """The w positions around the query, moved step by step until they lie in the text, as far as they fit."""
+    start = query - (w - 1) // 2
+    while start + w - 1 > max(text) and start > min(text):
+        start -= 1
+    while start < min(text):
+        start += 1
+    return list(range(start, start + w))
+
+
 def nucleus(p: str, scores: list[float], candidates: list[int]) -> set[int]:
     """The smallest set of candidates whose softmax mass reaches p; all of them for p = 1."""
     kept: set[int] = set()
@@ -89,6 +99,11 @@ def kept_by(
         options = dict(pair.split("=") for pair in rest)
         if name == "topk":
             kept |= set(sorted(candidates, key=lambda j: (-scores[j], j))[:n])
+        elif name == "botk":
+            kept |= set(sorted(candidates, key=lambda j: (scores[j], j))[:n])
+        elif name == "banded" and options.get("ends") == "shift":
+            band = shifted_band(n, query, [keys[j] for j in candidates]) if candidates else []
+            kept |= {j for j in candidates if keys[j] in band}
         elif name == "topp":
             kept |= nucleus(value, scores, candidates)
         elif name == "lsh":

@@ -19,6 +19,8 @@ SPECS = [
     "full",
     "banded:1",
     "banded:5",
+    "banded:1;ends=shift",
+    "banded:5;ends=shift",
     "block:3",
     "global:2",
     "sink:1",
@@ -28,6 +30,8 @@ SPECS = [
     "topk:1",
     "topk:3",
     "topk:50",
+    "botk:1",
+    "botk:4",
     "topp:0.5",
     "topp:0.9",
     "topp:1.0",
@@ -36,8 +40,10 @@ SPECS = [
     "cluster:1;decay=0.999",
     "cluster:3;decay=0.5",
     "banded:3+global:1",
+    "banded:3;ends=shift+sink:1",
     "topk:3+sink:1",
     "topk:2+banded:3",
+    "topk:2+botk:2",
     "topp:0.5+sink:1",
     "lsh:3;rounds=1;seed=0+topk:1",
     "sink:1+cluster:2;decay=0.9+cluster:4;decay=0.9",
@@ -170,7 +176,9 @@ def test_patterns_fixed_by_positions_stand_alone(spec):
     assert torch.equal(mask.on_positions(2, 9), mask(torch.randn(1, 1, 2, 9))[0, 0])
 
 
-@pytest.mark.parametrize("spec", ["topk:2", "topk:2+sink:1", "sink:1+topk:2", "topp:0.5", "lsh:4", "cluster:3"])
+@pytest.mark.parametrize(
+    "spec", ["topk:2", "topk:2+sink:1", "sink:1+topk:2", "botk:2", "topp:0.5", "lsh:4", "cluster:3"]
+)
 def test_masks_that_look_at_scores_say_so(spec):
     assert parse_mask(spec).input_dependent
     with pytest.raises(ValueError, match="depends on the scores"):
@@ -183,12 +191,38 @@ def test_documented_examples():
 
     assert row("banded:5", 7) == [5, 6, 7, 8, 9]
     assert row("banded:5", 0) == [0, 1, 2]
+    assert row("banded:5;ends=shift", 7) == [5, 6, 7, 8, 9]
+    assert row("banded:5;ends=shift", 1) == [0, 1, 2, 3, 4]
+    assert row("banded:5;ends=shift", 11) == [7, 8, 9, 10, 11]
     assert row("block:5", 7) == [5, 6, 7, 8, 9]
     assert row("block:5", 11) == [10, 11]
     assert row("strided:4", 6) == [0, 4, 6, 8]
     assert row("global:2", 1) == list(range(12))
     assert row("global:2", 6) == [0, 1]
     assert row("banded:3+global:1", 6) == [0, 5, 6, 7]
+
+
+# banded
+
+
+@pytest.mark.parametrize("w", [1, 5, 9, 41])
+@pytest.mark.parametrize("kind", ["all", "right", "left", "causal"])
+def test_a_shifted_band_keeps_as_many_keys_as_it_can(w, kind):
+    valid = draw_valid(kind, 6, 40, 40, torch.Generator().manual_seed(0))
+    keep = parse_mask(f"banded:{w};ends=shift")(torch.zeros(6, 1, 40, 40), valid)
+    assert torch.equal(keep.sum(-1), valid.expand(keep.shape).sum(-1).clamp(max=w))
+    cut = parse_mask(f"banded:{w}")(torch.zeros(6, 1, 40, 40), valid)
+    if kind != "causal" and w < 41:  # a query in the middle of the text, padding left out
+        whole = cut.sum(-1) == w
+        assert torch.equal(keep[whole], cut[whole])
+
+
+def test_the_default_of_ends_is_not_written():
+    assert str(parse_mask("banded:5;ends=cut")) == "banded:5"
+    assert parse_mask("banded:5;ends=cut") == Banded(w=5)
+    assert parse_mask("banded:5;ends=shift") != Banded(w=5)
+    with pytest.raises(ValueError, match="ends, one of 'cut', 'shift'; got 'wrap'"):
+        parse_mask("banded:5;ends=wrap")
 
 
 # topk
@@ -219,6 +253,15 @@ def test_topk_nan_stays_in_its_row():
     keep = parse_mask("topk:2")(scores)
     assert keep[0, 0, 1, 2]
     assert torch.equal(keep[0, 0, [0, 2]], clean[0, 0, [0, 2]])
+
+
+def test_botk_by_hand():
+    scores = torch.tensor([[[[2.0, -torch.inf, 1.0, 1.0, 3.0]]]])
+    valid = torch.tensor([True, True, True, True, False])
+    for k, kept in ((1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (9, [0, 1, 2, 3])):
+        assert parse_mask(f"botk:{k}")(scores, valid)[0, 0, 0].nonzero().flatten().tolist() == kept, k
+    ties = torch.tensor([[[[5.0, 2.0, 5.0, 2.0, 5.0, 2.0]]]])
+    assert parse_mask("botk:4")(ties)[0, 0, 0].nonzero().flatten().tolist() == [0, 1, 3, 5]
 
 
 # topp
@@ -317,6 +360,43 @@ def test_random_keys_of_a_query_do_not_depend_on_the_length():
     assert short.sum(-1).tolist() == [1] * 5
 
 
+# redraw
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_redraw_keeps_valid_keys_that_the_global_generator_draws(kind):
+    valid = draw_valid(kind, 3, 8, 8, torch.Generator().manual_seed(2))
+    mask, scores = parse_mask("redraw:3"), torch.zeros(3, 2, 8, 8)
+    torch.manual_seed(0)
+    first, second = mask(scores, valid), mask(scores, valid)
+    torch.manual_seed(0)
+    assert torch.equal(mask(scores, valid), first)
+    allowed = valid.expand(first.shape)
+    assert not (first & ~allowed).any()
+    assert torch.equal(first.sum(-1) > 0, allowed.any(-1))
+    assert (first.sum(-1) <= 3).all()
+    assert torch.equal(first, second) == (kind == "nothing")
+    assert not mask.fixed
+    assert not mask.input_dependent
+    assert not parse_mask("sink:1+redraw:3").fixed
+    with pytest.raises(ValueError, match="'redraw:3' draws anew in each call"):
+        mask.on_positions(4)
+
+
+def test_redraw_is_uniform_with_replacement_and_independent():
+    torch.manual_seed(0)
+    valid = torch.tensor([True, False, True, True, False, True, True])
+    keep = parse_mask("redraw:3")(torch.zeros(20, 2, 500, 7), valid)[..., valid].double()
+    n = keep[..., 0].numel()
+    # A key is missed by three draws among five with probability (4/5)³; all three draws agree with probability 1/25.
+    p, once = 1 - 0.8**3, 1 / 25
+    assert ((keep.flatten(0, 2).mean(0) - p).abs() < 4.5 * (p * (1 - p) / n) ** 0.5).all()
+    assert abs((keep.sum(-1) == 1).double().mean() - once) < 4.5 * (once * (1 - once) / n) ** 0.5
+    # Examples, heads and queries draw apart: two agree no more often than chance.
+    agree = (keep * keep.roll(1, 2)).mean(), (keep[1:] * keep[:-1]).mean(), (keep[:, 0] * keep[:, 1]).mean()
+    assert all(abs(share - p * p) < 0.01 for share in agree)
+
+
 # specifications
 
 
@@ -402,7 +482,9 @@ def test_built_in_names():
         "global",
         "sink",
         "random",
+        "redraw",
         "strided",
+        "botk",
         "topk",
         "topp",
         "lsh",
