@@ -182,7 +182,7 @@ def task_rows(source: Source, model: PreTrainedModel, rows: Any) -> Any:
 
 def names_of(sources: Sequence[Source]) -> list[str]:
     """Each checkpoint's mask, with whatever else is needed to tell it from the others."""
-    masks = [source.own_mask for source in sources]
+    masks = [(source.spec and source.spec.variant) or source.own_mask for source in sources]
     names = []
     for number, source in enumerate(sources):
         name = masks[number] if source.is_ours else f"{source.folder.name} {masks[number]}"
@@ -195,9 +195,12 @@ def names_of(sources: Sequence[Source]) -> list[str]:
 def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
     """The model of a run before its first step: the specification and its seed fix the weights."""
     assert source.spec is not None, "the initial weights of a model without a run were asked for"
-    tokenizer = build_tokenizer(source.spec.task, pooling=source.spec.model.get("pooling", "mean"))
     # How many positions there are decides which random numbers the layers behind them get.
-    return build_model(replace(source.spec), tokenizer, trained.config.max_position_embeddings)
+    config = trained.config
+    room = {"max_position_embeddings": config.max_position_embeddings, "pad_to_length": config.pad_to_length}
+    spec = replace(source.spec, model={**source.spec.model, **room})
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
+    return build_model(spec, tokenizer, config.pad_to_multiple_of or 1)
 
 
 def checkpoints_of(source: Source) -> list[tuple[int, Path]]:

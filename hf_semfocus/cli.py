@@ -153,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--seed", type=int, help="another seed gives other rows (default: 0)")
     generate.add_argument("--pooling", help="mean, cls ([CLS] in front) or last (default: mean)")
+    generate.add_argument("--answer", help="of stack_manipulation: stack, or top for one label (default: stack)")
     generate.add_argument("--allow-duplicates", action="store_true", help="a split may hold an input twice")
 
     train = command(
@@ -179,7 +180,9 @@ def _parser() -> argparse.ArgumentParser:
         "semfocus compare --preset quickstart --output runs/quickstart --jobs 2",
     )
     compare.add_argument(
-        "--preset", help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (all 8, for a GPU)"
+        "--preset",
+        help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (the authors' recipe, all 8 tasks), paper-nnch (its 7 tasks of "
+        "length 40)",
     )
     compare.add_argument(
         "--config", help="YAML or JSON file with an experiment (a comparison's experiment.json) instead of a preset"
@@ -189,7 +192,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--jobs", type=int, help="runs at once, one torch thread each (default: the number of cores)")
     compare.add_argument("--tasks", nargs="+", help="these tasks instead of the preset's")
-    compare.add_argument("--masks", nargs="+", help="these masks instead of the preset's, each an argument of its own")
+    compare.add_argument(
+        "--masks", nargs="+", help="these masks, or variants, instead of the preset's, each an argument of its own"
+    )
     compare.add_argument("--seeds", nargs="+", type=int, help="these seeds instead of the preset's")
     _add_run_options(compare)
 
@@ -436,7 +441,7 @@ def _train(options: argparse.Namespace) -> int:
     from .training.run import run_unit
 
     console = _console()
-    with EpochBar(f"{spec.task} {spec.mask}", spec.training.epochs, console) as bar:
+    with EpochBar(f"{spec.task} {spec.label}", spec.training.epochs, console) as bar:
         result = run_unit(spec, options.output, on_epoch=bar.update)
     if _main_process():
         from .card_commands import fresh_card

@@ -33,7 +33,7 @@ def run_generate(options: argparse.Namespace, console: Console) -> int:
     """Writes a task's splits to a folder, with a bar a split."""
     asked = {
         name: getattr(options, name)
-        for name in ("train_size", "validation_size", "test_size", "seed", "pooling")
+        for name in ("train_size", "validation_size", "test_size", "seed", "pooling", "answer")
         if getattr(options, name) is not None
     }
     if options.length is not None:

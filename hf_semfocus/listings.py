@@ -26,6 +26,7 @@ def task_table(name: str | None = None) -> Table:
             "chance": f"{info.chance:.3g}",
             "shortest length": str(info.min_length),
             "default length": _length(info.default_length),
+            **({"kinds of answer": ", ".join(info.answers)} if info.answers else {}),
             "example": info.example_text,
             "its target": info.example_target,
             "in the paper's suite": "yes" if info.name in paper else "no",

@@ -21,7 +21,10 @@ def _percent(value: float | None) -> str:
 def accuracies(entry: dict[str, Any] | None) -> str:
     """The two accuracies of a history entry: "train 0.912  held-out 0.887"."""
     entry = entry or {}
-    return f"train {_percent(entry.get('train_accuracy'))}  held-out {_percent(entry.get('heldout_accuracy'))}"
+    train = entry.get("train_accuracy")
+    if train is None:  # not measured: what the epoch's steps saw
+        train = entry.get("running_accuracy")
+    return f"train {_percent(train)}  held-out {_percent(entry.get('heldout_accuracy'))}"
 
 
 class EpochBar:
@@ -116,7 +119,7 @@ class ComparisonBars:
                 )
         self.progress.update(self.all, completed=len(ended))
         for row in standing:
-            name, label = row.unit.name, f"{row.unit.task} {row.unit.mask} seed {row.unit.seed}"
+            name, label = row.unit.name, f"{row.unit.task} {row.unit.label} seed {row.unit.seed}"
             if row.state == "running":
                 if name not in self.bars:
                     self.bars[name] = self.progress.add_task(

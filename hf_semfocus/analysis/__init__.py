@@ -5,6 +5,7 @@ from .analyze import analyze, with_mask
 from .bounds import is_vacuous, loose_bound, sharp_bound
 from .capture import LayerScores, capture_scores, probe_dispersion
 from .dispersion import dispersion
+from .initial_attention import InitialAttention, choose_attention_gain, initial_attention
 from .lipschitz import Lipschitz, lipschitz
 from .mask_stability import MaskStability, mask_stability
 from .probe import gradient_norm, probe_quantities
@@ -14,6 +15,7 @@ from .stability import improvement, log_stability
 from .trajectory import Place, path, place, trajectory
 
 __all__ = [
+    "InitialAttention",
     "LayerScores",
     "Lipschitz",
     "MaskStability",
@@ -22,9 +24,11 @@ __all__ = [
     "aggregate",
     "analyze",
     "capture_scores",
+    "choose_attention_gain",
     "dispersion",
     "gradient_norm",
     "improvement",
+    "initial_attention",
     "is_vacuous",
     "lipschitz",
     "log_stability",

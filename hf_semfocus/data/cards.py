@@ -33,6 +33,8 @@ def python_call(options: DataOptions) -> str:
     arguments |= {"seed": options.seed, "pooling": options.pooling}
     if options.allow_duplicates:
         arguments["allow_duplicates"] = True
+    if options.answer is not None:
+        arguments["answer"] = options.answer
     longer = [int(split.removeprefix(LENGTH_SPLIT)) for split in sizes if split.startswith(LENGTH_SPLIT)]
     if longer:
         arguments["length_splits"] = longer
@@ -61,7 +63,7 @@ def dataset_card(
     from datasets import DatasetInfo
     from datasets.info import DatasetInfosDict
 
-    task = get_task(options.task)
+    task = get_task(options.task, options.answer)
     sizes = dict(options.sizes)
     info = DatasetInfo(features=features(task), config_name="default")
     head: dict[str, Any] = {
@@ -115,7 +117,7 @@ def card_of(data: DatasetDict, options: DataOptions, command: str | None = None)
 
     return dataset_card(
         options,
-        {split: label_statistics(data[split], options.task) for split in data},
+        {split: label_statistics(data[split], options.task, options.answer) for split in data},
         command=command,
         files="data/{split}-*",
     )

@@ -69,7 +69,7 @@ def generate(
     checked = check_options(name, options)
     for split, _ in checked.sizes:
         split_rows(checked, split)
-    task = get_task(name)
+    task = get_task(name, checked.answer)
     target = Path(check_folder(task, "out", out))
     _check_target(target, overwrite)
     with _complete_or_nothing(target) as folder:

@@ -52,7 +52,7 @@ def features(task: Task) -> Features:
 def split_rows(options: DataOptions, split: str) -> SplitRows:
     """The rows of one split; ``ValueError`` where too few different inputs exist."""
     low, high = options.lengths(split)
-    task = get_task(options.task)
+    task = get_task(options.task, options.answer)
     possible = task.lengths(low, high)
     if len(possible) == 1:
         low = high = possible[0]

@@ -56,7 +56,8 @@ def load_task(
         cache_dir: where prepared data are kept; None: the cache of ``datasets``.
         num_proc: worker processes; the rows do not depend on it.
         options: ``allow_duplicates=True`` lets a split hold an input twice; ``length_splits=[60, 80]`` adds splits ``length_60`` and
-            ``length_80`` of ``test_size`` rows.
+            ``length_80`` of ``test_size`` rows; ``answer="top"`` gives stack_manipulation one label, the top of the final stack (END if
+            it is empty), instead of the whole stack (``"stack"``).
 
     Returns:
         A ``DatasetDict`` with ``train``, ``validation``, ``test`` and any ``length_<n>``; columns ``text``, ``target``, ``input_ids``,

@@ -26,6 +26,7 @@ OPTION_NAMES = (
     "pooling",
     "allow_duplicates",
     "length_splits",
+    "answer",
 )
 _MAX_SEED = 2**63 - 1
 _SOURCE_FOLDERS = ("core", "regular", "dcf", "cs", "listops")
@@ -42,6 +43,7 @@ class DataOptions:
         seed: the data's seed, from 0 to 2**63 − 1.
         pooling: ``"mean"``, ``"cls"`` or ``"last"``.
         allow_duplicates: whether a split may hold an input twice.
+        answer: the kind of answer, where it is not the task's default.
     """
 
     task: str
@@ -51,6 +53,7 @@ class DataOptions:
     seed: int
     pooling: str
     allow_duplicates: bool
+    answer: str | None = None
 
     def lengths(self, split: str) -> tuple[int, int]:
         """The inclusive range of input lengths of a split."""
@@ -134,7 +137,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
     Raises:
         ValueError: with the task, the value and what is allowed; unknown options with the nearest known name.
     """
-    task = get_task(name)
+    task = get_task(name, options.get("answer"))
     for option in options:
         if option not in OPTION_NAMES:
             raise ValueError(
@@ -169,4 +172,5 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
         seed=check_integer(task, "seed", options.get("seed", 0), 0, _MAX_SEED),
         pooling=pooling,
         allow_duplicates=duplicates,
+        answer=None if task is get_task(name) else task.answer_name,
     )

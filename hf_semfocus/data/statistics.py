@@ -24,12 +24,13 @@ def statistics_from_counts(task: Task, counts: np.ndarray) -> dict[str, Any]:
     }
 
 
-def label_statistics(dataset_split: Dataset, name: str) -> dict[str, Any]:
+def label_statistics(dataset_split: Dataset, name: str, answer: str | None = None) -> dict[str, Any]:
     """Histogram of the labels of a split, and the accuracies that stand beside a model's.
 
     Args:
         dataset_split: one split, as ``load_task(name)["test"]``.
         name: the task's name.
+        answer: the kind of answer that the split was loaded with.
 
     Returns:
         ``histogram`` ``{label: count}`` (for sequence outputs counted over labelled positions), ``chance`` (a uniform guess),
@@ -44,7 +45,7 @@ def label_statistics(dataset_split: Dataset, name: str) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    task = get_task(name)
+    task = get_task(name, answer)
     # The Arrow column is the whole data set's: an index mapping (shuffle, select) has to be applied.
     column = dataset_split.with_format("arrow")[:]["labels"]
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):

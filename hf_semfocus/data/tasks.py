@@ -17,7 +17,7 @@ from .cs.odds_first import OddsFirst
 from .dcf.modular_arithmetic_brackets import ModularArithmeticBrackets
 from .dcf.reverse_string import ReverseString
 from .dcf.solve_equation import SolveEquation
-from .dcf.stack_manipulation import StackManipulation
+from .dcf.stack_manipulation import StackManipulation, StackTop
 from .listops.task import ListOps
 from .regular.cycle_navigation import CycleNavigation
 from .regular.even_pairs import EvenPairs
@@ -44,6 +44,8 @@ _ALL: tuple[Task, ...] = (
 )
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 assert len(TASKS) == len(_ALL), "two tasks have one name"
+# Where inputs have more than one kind of answer: what the option ``answer`` chooses from, the default first.
+ANSWERS: dict[str, tuple[Task, ...]] = {"stack_manipulation": (TASKS["stack_manipulation"], StackTop())}
 
 # "nnch" and "all" follow the table; the paper's suite is our reading of "7 NNCH tasks + ListOps" (its text names the first five).
 SUITES: dict[str, tuple[str, ...]] = {
@@ -78,6 +80,7 @@ class TaskInfo:
         description: what the label or output is, in one line.
         example_text, example_target: the worked example of the docs.
         has_depth: whether rows have a ``depth`` column.
+        answers: what the option ``answer`` chooses from, the default first; empty where there is one kind of answer.
     """
 
     name: str
@@ -92,6 +95,7 @@ class TaskInfo:
     example_text: str
     example_target: str
     has_depth: bool = False
+    answers: tuple[str, ...] = ()
     _task: Task | None = field(default=None, repr=False, compare=False)
 
     def output_length(self, length: int) -> int | None:
@@ -107,13 +111,19 @@ def suggest(value: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def get_task(name: str) -> Task:
-    """The task of this name; ``ValueError`` with the known names and the nearest one otherwise."""
+def get_task(name: str, answer: str | None = None) -> Task:
+    """The task of this name, with a kind of answer of `ANSWERS`; ``ValueError`` with what is known and the nearest otherwise."""
     if not isinstance(name, str):
         raise ValueError(f"a task's name is a string, got {name!r}")
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}{suggest(name, TASKS)}; known tasks: {', '.join(TASKS)}")
-    return TASKS[name]
+    if answer is None:
+        return TASKS[name]
+    choices = {task.answer_name: task for task in ANSWERS.get(name, ())}
+    if not isinstance(answer, str) or answer not in choices:
+        allowed = f"one of {', '.join(map(str, choices))}" if choices else "None, as it has one kind of answer"
+        raise ValueError(f"{name}: answer must be {allowed}, got {answer!r}")
+    return choices[answer]
 
 
 def list_tasks(suite: str | None = None) -> list[str]:
@@ -131,14 +141,18 @@ def list_tasks(suite: str | None = None) -> list[str]:
     return list(SUITES[suite or "all"])
 
 
-def task_info(name: str) -> TaskInfo:
+def task_info(name: str, answer: str | None = None) -> TaskInfo:
     """Facts about a task.
+
+    Args:
+        name: the task's name.
+        answer: of stack_manipulation: ``"stack"`` (the default) or ``"top"``, see :func:`~.loading.load_task`.
 
     Example:
         >>> task_info("cycle_navigation").chance
         0.2
     """
-    task = get_task(name)
+    task = get_task(name, answer)
     return TaskInfo(
         name=task.name,
         level=task.level,
@@ -149,6 +163,7 @@ def task_info(name: str) -> TaskInfo:
         min_length=task.min_length,
         default_length=task.default_length,
         description=task.description,
+        answers=tuple(str(other.answer_name) for other in ANSWERS.get(name, ())),
         example_text=task.example[0],
         example_target=task.example[1],
         has_depth=task.has_depth,

@@ -18,7 +18,7 @@ def check_pooling(pooling: str) -> str:
     return pooling
 
 
-def build_tokenizer(name: str, pooling: str = "mean") -> PreTrainedTokenizerFast:
+def build_tokenizer(name: str, pooling: str = "mean", answer: str | None = None) -> PreTrainedTokenizerFast:
     """The tokenizer of a task.
 
     Ids are ``[PAD]`` 0, ``[UNK]`` 1, ``[CLS]`` 2, ``[MASK]`` 3, then ``[Q]`` (sequence-output tasks only: an ordinary token that a user
@@ -28,6 +28,7 @@ def build_tokenizer(name: str, pooling: str = "mean") -> PreTrainedTokenizerFast
     Args:
         name: a task's name.
         pooling: ``"mean"``, ``"last"`` or ``"cls"``.
+        answer: the kind of answer, see :func:`~.loading.load_task`; with one label a row there is no ``[Q]``.
 
     Returns:
         A ``PreTrainedTokenizerFast`` that gives ``input_ids`` and ``attention_mask`` and whose ``decode`` restores the text.
@@ -42,7 +43,7 @@ def build_tokenizer(name: str, pooling: str = "mean") -> PreTrainedTokenizerFast
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    task = get_task(name)
+    task = get_task(name, answer)
     check_pooling(pooling)
     vocabulary = {token: number for number, token in enumerate(token_table(task))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))

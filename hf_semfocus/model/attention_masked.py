@@ -18,11 +18,17 @@ from .attention_reference import (
     score_scale,
     without_autocast,
 )
+from .dropout import draws_places, dropped_places
 from .mask_base import MaskStrategy
+from .mask_positions import Full
 
 
 class _AttendWithWeights(torch.autograd.Function):
-    """Output of given weights; its backward treats them as the softmax of ``scale · query keyᵀ`` over kept keys."""
+    """Output of given weights; its backward treats them as the softmax of ``scale · query keyᵀ`` over kept keys.
+
+    All are three-dimensional, batch and heads in one (N, Q, T). `dropped` is what of the weights dropout leaves, before its
+    division by `kept_share` = 1 − p; `places` are the elements that it dropped, where they are known.
+    """
 
     @staticmethod
     def forward(
@@ -32,28 +38,40 @@ class _AttendWithWeights(torch.autograd.Function):
         value: torch.Tensor,
         weights: torch.Tensor,
         scale: float,
-        dropout_mask: torch.Tensor | None,
+        dropped: torch.Tensor | None,
+        places: torch.Tensor | None,
+        kept_share: float,
     ) -> torch.Tensor:
-        ctx.scale = scale
-        ctx.save_for_backward(query, key, value, weights, dropout_mask)
-        return torch.matmul(weights if dropout_mask is None else weights * dropout_mask, value)
+        ctx.scale, ctx.factor = scale, 1 / kept_share
+        ctx.save_for_backward(query, key, value, weights, dropped, places)
+        return _product(weights if dropped is None else dropped, value, ctx.factor)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        query, key, value, weights, dropout_mask = ctx.saved_tensors
-        dropped = weights if dropout_mask is None else weights * dropout_mask
+        query, key, value, weights, dropped, places = ctx.saved_tensors
         # A caller may differentiate inside its autocast region.
         with without_autocast(query):
-            grad_value = torch.matmul(dropped.transpose(-1, -2), grad_output)
-            grad_weights = torch.matmul(grad_output, value.transpose(-1, -2))
-            if dropout_mask is not None:
-                grad_weights = grad_weights * dropout_mask
+            used = weights if dropped is None else dropped
+            grad_value = _product(used.transpose(1, 2), grad_output, ctx.factor)
+            grad_weights = _product(grad_output, value.transpose(1, 2), ctx.factor)
+            if places is not None:
+                grad_weights.view(-1).index_fill_(0, places, 0.0)
+            elif dropped is not None:
+                # A weight that is 0 has no gradient through the softmax either, so it need not be told from a dropped one.
+                grad_weights = grad_weights * (dropped != 0)
             # Softmax: grad_scores = weights · (grad_weights − Σ weights · grad_weights), 0 where the weight is 0.
-            grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype) * ctx.scale
-            grad_query = torch.matmul(grad_scores, key)
-            grad_key = torch.matmul(grad_scores.transpose(-1, -2), query)
-        return grad_query, grad_key, grad_value, None, None, None
+            grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_query = _product(grad_scores, key, ctx.scale)
+            grad_key = _product(grad_scores.transpose(1, 2), query, ctx.scale)
+        return grad_query, grad_key, grad_value, None, None, None, None, None
+
+
+def _product(left: torch.Tensor, right: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+    """``factor · left @ right`` of two batches of matrices, the factor applied within the product."""
+    if factor == 1.0 or torch.compiler.is_compiling():
+        return torch.bmm(left, right) * factor
+    return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=factor)
 
 
 def masked_attention(
@@ -85,22 +103,32 @@ def masked_attention(
     heads = query.shape[1]
     with without_autocast(query):
         precise = compute_dtype(query.dtype)
-        q_BHQT = query.to(precise)
-        k_BHKT = repeat_heads(key.to(precise), heads)
-        v_BHKT = repeat_heads(value.to(precise), heads)
+        q_NQT = query.to(precise).flatten(0, 1)
+        k_NKT = repeat_heads(key.to(precise), heads).flatten(0, 1)
+        v_NKT = repeat_heads(value.to(precise), heads).flatten(0, 1)
         with torch.no_grad():
-            scores_BHQK = torch.matmul(q_BHQT, k_BHKT.transpose(-1, -2)) * scale
-            if keep is None:
+            scores_NQK = _product(q_NQT, k_NKT.transpose(1, 2), scale)
+            scores_BHQK = scores_NQK.unflatten(0, query.shape[:2])
+            if keep is None and not (isinstance(mask, Full) and valid is None):
                 keep = mask.kept(scores_BHQK, valid, query, key, query_positions, key_positions, mask_state)
             weights_BHQK = _masked_softmax(scores_BHQK, keep)
-            dropout_mask = None
-            if dropout > 0:
-                dropout_mask = F.dropout(torch.ones_like(weights_BHQK), dropout)
-        output = _AttendWithWeights.apply(q_BHQT, k_BHKT, v_BHKT, weights_BHQK, scale, dropout_mask)
+            weights_NQK = weights_BHQK.flatten(0, 1)
+            dropped, places, kept_share = None, None, 1.0
+            if draws_places(weights_NQK, dropout):
+                dropped, kept_share = weights_NQK.clone(), 1 - dropout
+                places = dropped_places(dropped.numel(), dropout)
+                dropped.view(-1).index_fill_(0, places, 0.0)
+            elif dropout > 0:
+                dropped = weights_NQK * (F.dropout(torch.ones_like(weights_NQK), dropout) > 0)
+                kept_share = 1 - dropout or 1.0
+        output = _AttendWithWeights.apply(q_NQT, k_NKT, v_NKT, weights_NQK, scale, dropped, places, kept_share)
+        output = output.unflatten(0, query.shape[:2])
     return output.to(query.dtype), weights_BHQK if return_weights else None
 
 
-def _masked_softmax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    """Softmax over kept keys; 0 elsewhere, and 0 where nothing is kept. `keep` need only be broadcastable."""
+def _masked_softmax(scores: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
+    """Softmax over kept keys (None: all); 0 elsewhere, and 0 where nothing is kept. `keep` need only be broadcastable."""
+    if keep is None:
+        return scores.softmax(dim=-1)
     filled = torch.where(keep, scores, torch.finfo(scores.dtype).min)
-    return filled.softmax(dim=-1) * keep
+    return filled.softmax(dim=-1).mul_(keep)

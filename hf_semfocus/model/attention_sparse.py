@@ -277,6 +277,12 @@ def _dense(
     return_weights: bool,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Ordinary attention."""
+    if query.device.type == "cpu" and dropout > 0 and not torch.compiler.is_compiling():
+        # PyTorch's fused kernel has no dropout there, and what stands in for it copies more than ours does.
+        output, weights = masked_attention(
+            query, key, value, mask, valid, scale, dropout, return_weights=return_weights
+        )
+        return (output, weights) if return_weights else output  # type: ignore[return-value]
     heads = query.shape[1]
     key_, value_ = repeat_heads(key, heads), repeat_heads(value, heads)
     bare = valid

@@ -23,6 +23,7 @@ from .attention_interface import (
 from .attention_reference import compute_dtype, without_autocast
 from .attention_sparse import choose_path
 from .configuration_semfocus import SemFocusConfig
+from .dropout import Dropout, relu_dropped
 from .mask_base import MaskStrategy
 
 
@@ -106,7 +107,7 @@ class SemFocusEmbeddings(nn.Module):
         kinds = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions}
         kind = kinds.get(config.position_embedding_type)
         self.positions = None if kind is None else kind(config)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = Dropout(config.hidden_dropout)
 
     def extend(
         self, embedded_BLd: torch.Tensor, attention_mask: torch.Tensor | None
@@ -282,13 +283,16 @@ class SemFocusMLP(nn.Module):
         super().__init__()
         bias = config.attention_form == "multihead" if config.mlp_bias is None else config.mlp_bias
         self.expand = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
-        self.dropout = nn.Dropout(config.mlp_dropout)
+        self.dropout = Dropout(config.mlp_dropout)
         self.activation = ACT2FN[config.hidden_act]
         self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=bias)
 
     def forward(self, hidden_BLd: torch.Tensor) -> torch.Tensor:
         """``(B, L, d)`` → ``(B, L, d)``."""
-        return self.contract(self.activation(self.dropout(self.expand(hidden_BLd))))
+        expanded = self.expand(hidden_BLd)
+        if self.training and self.dropout.p and type(self.activation) is nn.ReLU:
+            return self.contract(relu_dropped(expanded, self.dropout.p))
+        return self.contract(self.activation(self.dropout(expanded)))
 
 
 class SemFocusLayer(GradientCheckpointingLayer):
@@ -301,17 +305,17 @@ class SemFocusLayer(GradientCheckpointingLayer):
         self.attention_norm = layer_norm(config, config.first_norm_eps if layer_index == 0 else None)
         self.mlp = SemFocusMLP(config)
         self.mlp_norm = layer_norm(config)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        self.dropout = Dropout(config.hidden_dropout)
 
     def forward(self, hidden_states: torch.Tensor, **attention_arguments: Any) -> torch.Tensor:
         """``(B, L, d)`` → ``(B, L, d)``; the other arguments are those of :class:`SemFocusAttention`."""
         if self.post_norm:
             attended, _ = self.attention(hidden_states, **attention_arguments)
-            hidden_states = self.attention_norm(hidden_states + self.dropout(attended))
-            return self.mlp_norm(hidden_states + self.dropout(self.mlp(hidden_states)))
+            hidden_states = self.attention_norm(self.dropout.add(hidden_states, attended))
+            return self.mlp_norm(self.dropout.add(hidden_states, self.mlp(hidden_states)))
         attended, _ = self.attention(self.attention_norm(hidden_states), **attention_arguments)
-        hidden_states = hidden_states + self.dropout(attended)
-        return hidden_states + self.dropout(self.mlp(self.mlp_norm(hidden_states)))
+        hidden_states = self.dropout.add(hidden_states, attended)
+        return self.dropout.add(hidden_states, self.mlp(self.mlp_norm(hidden_states)))
 
 
 class SemFocusEncoder(nn.Module):

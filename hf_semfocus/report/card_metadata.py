@@ -52,6 +52,7 @@ def metadata(facts: Mapping[str, Any], *, repo: str | None = None, dataset: str 
         for name, key, chance, majority in measured
     ]
     tags = ["semfocus", "custom_code", "synthetic", f"mask:{spec['mask']}", PAPER]
+    tags += [f"variant:{spec['variant']}"] if spec.get("variant") else []
     tags += ["sparse-attention"] if spec["mask"] != "full" else []
     return ModelCardData(
         license="apache-2.0",

@@ -106,6 +106,8 @@ def outcome(run: Mapping[str, Any]) -> str:
     if run["diverged"]:
         before = f" after it had reached τ in epoch {run['epochs_to_tau']}" if run["epochs_to_tau"] else ""
         return f"diverged in epoch {run['epochs_trained']}{before}"
+    if run.get("stopped") == "settled":
+        return "reached τ; ended when held-out accuracy had settled"
     return {"reached": "reached τ", "censored": "censored: budget used up"}[run["status"]]
 
 
@@ -115,7 +117,8 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
     "curves": (
         pictures.curves,
         "Accuracy against epochs",
-        "Accuracy on the whole training split (left) and on held-out data (right) at the end of each epoch. Thick lines are "
+        "Accuracy on the whole training split (left; over the steps of the epoch where a run did not measure it after each) and on "
+        "held-out data (right) at the end of each epoch. Thick lines are "
         f"medians over the seeds, bands run from the lowest to the highest seed (10–90 % from {pictures.QUANTILES_FROM} seeds "
         "on), thin lines are single seeds. Filled marks: the run stopped there; crosses: it diverged; open marks: it is not "
         "finished. A line is dashed where some seeds had stopped: those count with their last value. Dotted lines: chance and "

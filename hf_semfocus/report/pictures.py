@@ -236,7 +236,7 @@ def _curve_panel(
     # The baseline last, so that it lies above the others.
     for mask in sorted(summary["masks"], key=lambda mask: mask == summary["baseline"]):
         own = [run for run in runs if run["mask"] == mask]
-        _mask_curve(axes, own, f"{quantity}_accuracy", styles.get(mask), theme)
+        _mask_curve(axes, own, quantity, styles.get(mask), theme)
     name = "training" if quantity == "train" else "held-out"
     axes.set_title(f"{task['name']} (length {length_text(task['length'])}) · {name}", **title_style(theme))
     seen = [row[f"{part}_accuracy"] for run in runs for row in run["history"] for part in ("train", "heldout")]
@@ -247,8 +247,18 @@ def _curve_panel(
         axes.set_ylabel("accuracy", color=theme.ink)
 
 
-def _mask_curve(axes: Axes, runs: Sequence[Mapping[str, Any]], name: str, style: Style | None, theme: Theme) -> None:
-    known = [(run, [row[name] for row in run["history"] if row[name] is not None]) for run in runs]
+def _accuracies(run: Mapping[str, Any], quantity: str) -> list[float]:
+    """A value an epoch; where training accuracy was not measured at each, that over the epoch's steps; none where there is neither."""
+    name = f"{quantity}_accuracy"
+    if quantity == "train" and any(row[name] is None for row in run["history"]):
+        name = "running_accuracy"
+    return [row[name] for row in run["history"] if row.get(name) is not None]
+
+
+def _mask_curve(
+    axes: Axes, runs: Sequence[Mapping[str, Any]], quantity: str, style: Style | None, theme: Theme
+) -> None:
+    known = [(run, _accuracies(run, quantity)) for run in runs]
     known = [(run, values) for run, values in known if values]
     if not known or style is None:
         return

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from ..model.mask_strategies import parse_mask
 from .imports import import_strategies
-from .spec import RunSpec, flat
+from .spec import RunSpec, flat, mask_slug
 from .task_recipes import with_recipe
 
 CHANGED = " (changed)"  # after the name of an experiment that a command line changed
@@ -22,17 +23,20 @@ RECORDED = ("format", "command", "created", "versions", "machine", "earlier", "u
 
 @dataclass(frozen=True)
 class Experiment:
-    """Every (task, mask, seed) that a comparison trains. Masks differ in nothing but the mask: hyperparameters belong to tasks.
+    """Every (task, mask, seed) that a comparison trains. Masks differ in nothing but the mask, and variants in what they name:
+    hyperparameters belong to tasks.
 
     Args:
         name: a word for titles.
         tasks: task name → what is special to it, as fields of `RunSpec` (`length`, `model`, `training`, …). Where they are read
             from a mapping or YAML, `recipe: FILE` takes the task's hyperparameters from another experiment (see `with_recipe`).
-        masks: mask specifications; `baseline` is among them.
+        masks: mask specifications, or names of `variants`; `baseline` is among them.
         seeds: 0, 1, 2, …; each is one pair of every mask with the baseline.
         defaults: fields of `RunSpec` for all tasks; a task's own fields go over them.
         baseline: what speed-ups are measured against.
         note: a sentence for the report: the size, where it differs from the paper's.
+        variants: name → a `mask` and the fields of the model that belong to it, which go over a task's. A name that is a mask
+            specification too stands for the variant.
 
     Example:
         >>> experiment = Experiment("mine", {"even_pairs": {"length": 20}}, ("full", "topk:5"), (0, 1))
@@ -47,19 +51,23 @@ class Experiment:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     baseline: str = "full"
     note: str = ""
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from ..model.mask_strategies import parse_mask
-
         if not isinstance(self.defaults, Mapping):
             raise ValueError(f"experiment option defaults is {self.defaults!r}; allowed: a mapping of options")
         import_strategies(self.defaults.get("imports", ()))
         for name in ("tasks", "masks", "seeds"):
             if not getattr(self, name):
                 raise ValueError(f"experiment {self.name!r} has no {name}")
-        object.__setattr__(self, "masks", tuple(dict.fromkeys(str(parse_mask(mask)) for mask in self.masks)))
+        self._check_variants()
+        object.__setattr__(self, "masks", tuple(dict.fromkeys(self._label(mask) for mask in self.masks)))
+        slugs: dict[str, str] = {}
+        for mask in self.masks:
+            if (other := slugs.setdefault(mask_slug(mask), mask)) != mask:
+                raise ValueError(f"{other!r} and {mask!r} would share a folder; allowed: names that differ in more")
         object.__setattr__(self, "seeds", tuple(dict.fromkeys(self.seeds)))
-        object.__setattr__(self, "baseline", str(parse_mask(self.baseline)))
+        object.__setattr__(self, "baseline", self._label(self.baseline))
         if self.baseline not in self.masks:
             raise ValueError(
                 f"the baseline {self.baseline!r} is not among the masks ({', '.join(self.masks)}): no speed-up could be told"
@@ -71,14 +79,41 @@ class Experiment:
         for seed in self.seeds[1:]:
             self.spec(next(iter(self.tasks)), self.baseline, seed)
 
+    def _check_variants(self) -> None:
+        for name, own in self.variants.items():
+            if not isinstance(name, str) or not isinstance(own, Mapping) or not isinstance(own.get("mask"), str):
+                raise ValueError(
+                    f"variant {name!r} is {own!r}; allowed: a mapping with a mask and fields of the model, under a name"
+                )
+
+    def _label(self, mask: str) -> str:
+        """The name of a variant as it is, a mask specification as it is written everywhere."""
+        if mask in self.variants:
+            return mask
+        try:
+            return str(parse_mask(mask))
+        except ValueError as error:
+            if not self.variants:
+                raise
+            near = difflib.get_close_matches(mask, self.variants, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"{mask!r} is neither a variant of {self.name!r}{hint} (allowed: {', '.join(self.variants)}) nor a mask "
+                f"specification ({error})"
+            ) from None
+
     def spec(self, task: str, mask: str, seed: int) -> RunSpec:
-        """The specification of one unit."""
+        """The specification of one unit; `mask` is one of the experiment's."""
         values = merged(self.defaults, self.tasks[task] or {})
-        for key in ("task", "mask", "seed", "mask_source"):
+        for key in ("task", "mask", "variant", "seed", "mask_source"):
             if key in values:
                 whose = "follows from the mask's file" if key == "mask_source" else "belongs to the experiment's grid"
                 raise ValueError(f"{key!r} stands in the settings of {task}: it {whose}")
-        return RunSpec.from_dict({**values, "task": task, "mask": mask, "seed": seed})
+        values |= {"task": task, "mask": mask, "seed": seed}
+        if mask in self.variants:
+            own = dict(self.variants[mask])
+            values |= {"mask": own.pop("mask"), "variant": mask, "model": merged(values.get("model", {}), own)}
+        return RunSpec.from_dict(values)
 
     def units(self) -> list[RunSpec]:
         """All runs, pairs close together: for each seed and task, every mask."""
@@ -87,6 +122,8 @@ class Experiment:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON or YAML."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        if not self.variants:  # as it was before there were any
+            del values["variants"]
         return {**values, "masks": list(self.masks), "seeds": list(self.seeds), "tasks": dict(self.tasks)}
 
     @classmethod
@@ -121,7 +158,14 @@ class Experiment:
         tasks = values["tasks"]
         if not isinstance(tasks, Mapping) or not all(isinstance(own, Mapping | None) for own in tasks.values()):
             raise ValueError(f"experiment option tasks is {tasks!r}; allowed: a list of names, or names with settings")
-        for key, wanted, words in (("defaults", Mapping, "a mapping"), ("name", str, "text"), ("note", str, "text")):
+        kinds = (
+            ("defaults", Mapping, "a mapping"),
+            ("variants", Mapping, "a mapping"),
+            ("name", str, "text"),
+            ("baseline", str, "a mask specification or the name of a variant"),
+            ("note", str, "text"),
+        )
+        for key, wanted, words in kinds:
             if key in values and not isinstance(values[key], wanted):
                 raise ValueError(f"experiment option {key} is {values[key]!r}; allowed: {words}")
         values["tasks"] = {
@@ -141,7 +185,7 @@ class Experiment:
         if "format" not in values:
             return cls.from_dict(values, path.parent, (*inside, path.resolve()))
         asked = {entry.name for entry in fields(cls)}
-        missing = sorted(asked - values.keys())
+        missing = sorted(asked - {"variants"} - values.keys())
         if values["format"] != 1 or isinstance(values["format"], bool) or missing:
             lacks = f"it lacks {', '.join(missing)}" if missing else f"format is {values['format']!r}; allowed: 1"
             raise ValueError(f"{path} is not what `semfocus compare` records of a comparison: {lacks}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..data import list_tasks, task_info
+from ..data import TaskInfo, list_tasks, task_info
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
 from .checkpoints import missing_model_file
@@ -66,9 +66,9 @@ def run_facts(folder: Path) -> dict[str, Any]:
             f"the checkpoint {checkpoint} is not complete: it has no {missing}; run the same `semfocus train` again, or move "
             f"{folder} away and run the same `semfocus compare` again"
         )
-    spec, result, info = _portable(run.spec), run.result, task_info(run.spec["task"])
+    spec, result, info = _portable(run.spec), run.result, _info(run.spec)
     config = read_json(checkpoint / "config.json")
-    name = f"{run.spec['task']}-{mask_slug(run.spec['mask'])}-seed-{run.spec['seed']}"
+    name = f"{run.spec['task']}-{mask_slug(run.label)}-seed-{run.spec['seed']}"
     kept = kept_epoch(run)
     return {
         "format": FORMAT,
@@ -121,6 +121,7 @@ def train_command(spec: Mapping[str, Any], output: str) -> str:
     'semfocus train even_pairs --mask topk:5 --seed 0 --length 20 --layers 3 --output runs/one'
     """
     length, defaults = spec["length"], RunSpec(spec["task"]).to_dict()
+    variant = spec.get("variant")
     words = ["semfocus", "train", spec["task"], "--mask", spec["mask"], "--seed", spec["seed"]]
     words += ["--length", "-".join(map(str, length)) if isinstance(length, list | tuple) else length]
     for name in ("train_size", "validation_size", "test_size"):
@@ -128,7 +129,7 @@ def train_command(spec: Mapping[str, Any], output: str) -> str:
             words += [f"--{name.replace('_', '-')}", spec[name]]
     flags = {"epochs": "--epochs", "optimizer": "--optimizer", "learning_rate": "--learning-rate"}
     flags |= {"batch_size": "--batch-size", "num_hidden_layers": "--layers"}
-    settings = []
+    settings = [f"variant={json.dumps(variant)}"] if variant else []
     for part in ("training", "model", "task_options"):
         for name, value in (spec.get(part) or {}).items():
             if value == defaults[part].get(name, ...):
@@ -150,14 +151,12 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         spec: the run's specification.
         config: of its model, whole.
     """
-    from ..model.configuration_semfocus import SemFocusConfig
-
     task = spec["task"]
     paper: Experiment = preset("paper")
     usual, whose = (
         (paper.spec(task, "full", 0), "the paper") if task in paper.tasks else (RunSpec(task), "the default")
     )
-    sizes = SemFocusConfig(**usual.config_fields())
+    sizes = usual.config()
 
     def longest(length: Any) -> int:
         return length[-1] if isinstance(length, list | tuple) else length
@@ -175,7 +174,7 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
 
 def example(spec: Mapping[str, Any]) -> dict[str, str]:
     """The first held-out row of a run as a `pipeline` takes it, and its right answer; a long one gives way to the task's worked example."""
-    info = task_info(spec["task"])
+    info = _info(spec)
     pooling = (spec.get("model") or {}).get("pooling", "mean")
     sizes = {f"{split}_size": 1 for split in ("train", "validation", "test")}
     options = {"length": spec["length"], "seed": spec["seed"], "pooling": pooling, **(spec.get("task_options") or {})}
@@ -186,6 +185,10 @@ def example(spec: Mapping[str, Any]) -> dict[str, str]:
         text, target = info.example_text, info.example_target
     outputs = info.output_length(len(text.split())) or 0
     return {"text": " ".join([text, *["[Q]"] * outputs]), "target": target}
+
+
+def _info(spec: Mapping[str, Any]) -> TaskInfo:
+    return task_info(spec["task"], (spec.get("task_options") or {}).get("answer"))
 
 
 def _portable(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[Mapping[s
         unit: dict[str, Any] = {
             "task": task,
             "mask": mask,
-            "k": _only_k(mask),
+            "k": _only_k(own[0].spec["mask"]),
             "runs": len(own),
             "speedup": 1.0 if mask == baseline else entry.get("restricted_mean_ratio"),
             "censored": any(not run.convergence("train").reached for run in own),

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_model
 from transformers import TrainerCallback
 
-from .accuracy import measure_accuracy
+from .accuracy import Accuracy, Running, accuracy_if_at_least, measure_accuracy
 from .analysis_callback import PREFIX, EpochProbe
 from .files import write_atomically
 from .rows import TensorRows
@@ -31,7 +31,7 @@ def finite(value: float) -> float | None:
 
 
 def why_stop(history: list[dict[str, Any]], options: TrainingOptions) -> str | None:
-    """Why no further epoch is trained after `history`: "reached", "diverged", "budget", or None to go on (DESIGN §2)."""
+    """Why no further epoch is trained after `history`: "reached", "settled", "diverged", "budget", or None to go on (DESIGN §2)."""
     if not history:
         return None
     last = history[-1]
@@ -43,7 +43,27 @@ def why_stop(history: list[dict[str, Any]], options: TrainingOptions) -> str | N
         and last["heldout_accuracy"] >= options.heldout_tau
     ):
         return "reached"
+    if options.stop_early and settled(history, options):
+        return "settled"
     return "budget" if last["epoch"] >= options.epochs else None
+
+
+def learnt_in(history: list[dict[str, Any]], options: TrainingOptions) -> int | None:
+    """The first epoch with a training accuracy of at least `tau`; None where there is none yet."""
+    return next((entry["epoch"] for entry in history if (entry["train_accuracy"] or 0.0) >= options.tau), None)
+
+
+def settled(history: list[dict[str, Any]], options: TrainingOptions) -> bool:
+    """Whether held-out accuracy has stopped rising since training accuracy was learnt (`patience_share` of `TrainingOptions`)."""
+    learnt = learnt_in(history, options)
+    if options.patience_share is None or learnt is None:
+        return False
+    # Rounded, so that a tenth of 30 epochs is 3 epochs, whatever a float makes of it.
+    patience = max(options.patience_min, math.ceil(round(options.patience_share * learnt, 9)))
+    if len(history) < learnt + patience:
+        return False
+    heldout = [entry["heldout_accuracy"] for entry in history]
+    return round(max(heldout[-patience:]) - max(heldout[:-patience]), 9) <= options.patience_rise
 
 
 def epoch_entries(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -98,14 +118,13 @@ class EpochRecorder(TrainerCallback):
         if self._probe is not None:
             self._probe.epoch_begins(self.trainer)
         self._rate = optimizer.param_groups[0]["lr"]  # read, not computed: what the epoch's steps really use
+        self.trainer.running = Running() if self.options.shorten_evaluation else None
         self._epoch_started = time.perf_counter()
 
     def on_epoch_end(self, args, state, control, model=None, **kwargs):
         """Evaluates, records, and decides whether to go on."""
         trained = time.perf_counter()
-        entry = self._measure(model, round(state.epoch))
-        if self.options.keep == "best":
-            self._keep_if_best(model, entry, epoch_entries(state.log_history))
+        entry = self._measure(model, round(state.epoch), epoch_entries(state.log_history))
         if self._probe is not None and (
             entry["epoch"] % self.options.analysis_every == 0
             or why_stop([*epoch_entries(state.log_history), entry], self.options) is not None
@@ -131,30 +150,51 @@ class EpochRecorder(TrainerCallback):
     def _analysis(self, probe: EpochProbe) -> dict[str, float]:
         return {name: value for name, value in probe.measured(self.trainer).items() if math.isfinite(value)}
 
-    def _measure(self, model: torch.nn.Module, epoch: int) -> dict[str, Any]:
-        trainer, size = self.trainer, self.options.eval_batch_size
-        model = trainer.accelerator.unwrap_model(model)
+    def _measure(self, model: torch.nn.Module, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
+        options = self.options
+        model = self.trainer.accelerator.unwrap_model(model)
         entry: dict[str, Any] = {"epoch": epoch, "learning_rate": self._rate}
-        train = None
-        if self.options.evaluate_train:
-            train = measure_accuracy(model, self.train_rows, size, trainer.accelerator)
-        heldout = measure_accuracy(model, self.heldout_rows, size, trainer.accelerator)
-        for name, measured in (("train", train), ("heldout", heldout)):
-            entry[f"{name}_accuracy"] = measured.accuracy if measured else None
-            entry[f"{name}_token_accuracy"] = measured.token_accuracy if measured else None
-            entry[f"{name}_loss"] = finite(measured.loss) if measured else None
+        heldout, train = measure_accuracy(*self._measurement(model, self.heldout_rows, epoch)), None
+        if options.evaluate_train and not options.shorten_evaluation:
+            train = measure_accuracy(*self._measurement(model, self.train_rows, epoch))
+        elif options.evaluate_train and (
+            learnt_in(history, options) is None or heldout.accuracy >= options.heldout_tau
+        ):
+            train = accuracy_if_at_least(options.tau, *self._measurement(model, self.train_rows, epoch))
+        entry |= {**_told("train", train), **_told("heldout", heldout)}
+        best = options.keep == "best" and self._keep_if_best(model, entry, history)
+        if options.evaluate_train and train is None and (best or why_stop([*history, entry], options) is not None):
+            train = measure_accuracy(*self._measurement(model, self.train_rows, epoch))
+            entry |= _told("train", train)
         if train is not None and entry["train_loss"] is None:
             entry["heldout_loss"] = None  # weights that give no finite loss on the training rows have diverged
+        if self.trainer.running is not None:
+            loss, accuracy = self.trainer.running.means(self.trainer.accelerator)
+            entry |= {"running_loss": finite(loss), "running_accuracy": accuracy}
         return entry
 
-    def _keep_if_best(self, model, entry: dict[str, Any], history: list[dict[str, Any]]) -> None:
-        """Validation chooses, never the held-out split; of equal epochs the first stays."""
+    def _measurement(self, model: torch.nn.Module, rows: TensorRows, epoch: int) -> tuple[Any, ...]:
+        # Masks that draw keys draw other ones at each epoch, and the same ones where a run is repeated.
         trainer = self.trainer
-        model = trainer.accelerator.unwrap_model(model)
-        accuracy = measure_accuracy(model, self.validation_rows, self.options.eval_batch_size, trainer.accelerator)
+        return model, rows, self.options.eval_batch_size, trainer.accelerator, trainer.args.seed + epoch
+
+    def _keep_if_best(self, model, entry: dict[str, Any], history: list[dict[str, Any]]) -> bool:
+        """Validation chooses, never the held-out split; of equal epochs the first stays."""
+        accuracy = measure_accuracy(*self._measurement(model, self.validation_rows, entry["epoch"]))
         entry["validation_accuracy"] = accuracy.accuracy
         better = all(accuracy.accuracy > earlier["validation_accuracy"] for earlier in history)
-        if better and trainer.args.should_save:
+        if better and self.trainer.args.should_save:
             temporary = self.folder / f".{BEST}"
             save_model(model, str(temporary))
             temporary.replace(self.folder / BEST)
+        return better
+
+
+def _told(split: str, measured: Accuracy | None) -> dict[str, float | None]:
+    if measured is None:
+        return dict.fromkeys((f"{split}_accuracy", f"{split}_token_accuracy", f"{split}_loss"))
+    return {
+        f"{split}_accuracy": measured.accuracy,
+        f"{split}_token_accuracy": measured.token_accuracy,
+        f"{split}_loss": finite(measured.loss),
+    }

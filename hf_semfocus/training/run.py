@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
         return finished
     check_memory(spec)
     keep_freed_memory()
-    tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     with state.main_process_first():  # one process prepares the rows, the others read its cache
         data = load_task(spec.task, **spec.data_options())
     splits = ("train", "validation", spec.training.heldout_split)
@@ -77,7 +78,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
 
     if spec.training.keep == "best":
         load_model(model, str(folder / BEST))
-    result = _result(spec, model, rows, log, label_statistics(data["train"], spec.task))
+    result = _result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer))
     if state.is_main_process:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
@@ -97,7 +98,7 @@ def check_memory(spec: RunSpec) -> None:
     Raises:
         ValueError: with the parameters, the memory that they need and the memory that there is.
     """
-    config, memory = SemFocusConfig(**spec.config_fields()), total_memory()
+    config, memory = spec.config(), total_memory()
     width = config.hidden_size
     heads = config.num_attention_heads
     scores_and_values = 2 * heads * width**2 if config.attention_form == "bilinear" else 4 * width**2
@@ -116,10 +117,17 @@ def build_model(spec: RunSpec, tokenizer, longest: int) -> PreTrainedModel:
     Args:
         spec: the run.
         tokenizer: gives the vocabulary's size and the padding id.
-        longest: tokens of the longest row, the number of positions unless `spec.model` says another.
+        longest: tokens of the longest row. There are as many positions as it takes with padding and global tokens, unless
+            `spec.model` says another number; attended padding goes up to it, unless `spec.model` says how far.
+
+    Raises:
+        ValueError: `spec.model` says a number of positions that has no room for it.
     """
-    info = task_info(spec.task)
-    fields = {"max_position_embeddings": longest, **spec.config_fields()}
+    info = task_info(spec.task, spec.answer)
+    if spec.config().attend_padding:
+        spec = replace(spec, model={"pad_to_length": longest, **spec.model})
+    spec.check_room(longest)
+    fields = {"max_position_embeddings": spec.config().padded_length(longest), **spec.config_fields()}
     config = SemFocusConfig(
         **fields,
         vocab_size=len(tokenizer),
@@ -252,7 +260,9 @@ def _result(spec: RunSpec, model, rows, log: list[dict[str, Any]], labels: dict[
     probe = heldout.batch(slice(0, PROBE_ROWS))
     device = next(model.parameters()).device
     probe = {name: value.to(device) for name, value in probe.items() if name != "labels"}
-    reached = reach(spec.mask, heldout.input_ids.shape[1], model.config.num_hidden_layers)
+    config = model.config
+    masks = [config.mask_of_layer(index) for index in range(config.num_hidden_layers)]
+    reached = reach(masks, config.padded_length(heldout.input_ids.shape[1]), config.num_hidden_layers)
     return {
         "status": "reached" if learnt else "diverged" if stopped == "diverged" else "censored",
         "stopped": stopped,

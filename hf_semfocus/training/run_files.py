@@ -31,8 +31,13 @@ class Run:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Task, mask and seed, which name a run within an experiment."""
-        return self.spec["task"], self.spec["mask"], self.spec["seed"]
+        """Task, label (variant or mask) and seed, which name a run within an experiment."""
+        return self.spec["task"], self.label, self.spec["seed"]
+
+    @property
+    def label(self) -> str:
+        """What stands for the run among those of other masks: its variant, or its mask."""
+        return self.spec.get("variant") or self.spec["mask"]
 
     @property
     def status(self) -> str:
@@ -105,6 +110,10 @@ def read_experiment(run_dir: Path) -> dict[str, Any]:
         "machine": lambda value: value is None or isinstance(value, dict),
         "versions": text_by_name,
         "units": texts,
+        "variants": lambda value: (
+            isinstance(value, dict)
+            and all(isinstance(own, dict) and isinstance(own.get("mask"), str) for own in value.values())
+        ),
         "earlier": lambda value: isinstance(value, list) and all(isinstance(entry, dict) for entry in value),
         **dict.fromkeys(("name", "note", "command", "created"), lambda value: isinstance(value, str | None)),
     }
@@ -223,6 +232,7 @@ def _check_spec(path: Path, spec: Any) -> None:
     checks: dict[str, Callable[[Any], bool]] = {
         "task": lambda value: isinstance(value, str),
         "mask": lambda value: isinstance(value, str),
+        "variant": lambda value: isinstance(value, str | None),
         "seed": lambda value: type(value) is int,
         "length": length,
         **dict.fromkeys(("train_size", "validation_size", "test_size"), whole),
@@ -286,7 +296,7 @@ def _check_shapes(path: Path, result: Mapping[str, Any]) -> None:
 
     checks: dict[str, Callable[[Any], bool]] = {
         "error": lambda value: value is None or isinstance(value, str),
-        "stopped": lambda value: value in ("reached", "diverged", "budget"),
+        "stopped": lambda value: value in ("reached", "settled", "diverged", "budget"),
         "versions": lambda value: mapping_of(value, lambda entry: isinstance(entry, str)),
         "machine": lambda value: mapping_of(value, lambda entry: isinstance(entry, str) or number(entry)),
         "dispersion": lambda value: (

@@ -4,10 +4,11 @@ import difflib
 import hashlib
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import numpy as np
 
@@ -17,8 +18,12 @@ from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
 from .imports import import_strategies
 from .options import parse_length
 
+if TYPE_CHECKING:
+    from ..model.configuration_semfocus import SemFocusConfig
+
 LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
 SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources", "architectures", "is_encoder_decoder")
+VARIANT = r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 KEEPS = ("last", "best")
 HELDOUT_SPLITS = ("test", "validation")
@@ -95,8 +100,20 @@ class TrainingOptions:
         tau: training accuracy (whole-sequence accuracy for sequence tasks) that counts as learnt.
         heldout_split: what "held-out" means: "test", or "validation" where something is chosen by it; `test` is then not looked at.
         heldout_tau: the run stops early once training accuracy is ≥ `tau` and held-out accuracy ≥ `heldout_tau`.
-        stop_early: whether to stop then, or to use the whole budget.
-        evaluate_train: evaluate the whole training split at each epoch's end. Off, `tau` cannot be seen and no run stops early.
+        stop_early: whether to stop then (or by `patience_share`), or to use the whole budget.
+        patience_share: a run also stops once it has settled, None: never. With t the first epoch whose training accuracy is ≥ `tau`,
+            and n = max(`patience_min`, ⌈`patience_share` · t⌉), it has settled at the first epoch e ≥ t + n at which held-out accuracy
+            is not rising: the best of the last n epochs, e − n + 1 … e, is not above the best of epochs 1 … e − n by more than
+            `patience_rise`. The rule looks at nothing but this run's own history, and never ends a run that has not reached `tau`.
+        patience_min: the least n, in epochs.
+        patience_rise: how much better held-out accuracy must have become to count as rising. 0.01 is about a standard error on 2,000
+            rows.
+        evaluate_train: evaluate the training split at each epoch's end. Off, `tau` cannot be seen and no run stops early.
+        shorten_evaluation: leave out what of that evaluation decides nothing. It ends as soon as so many rows are wrong that accuracy
+            cannot be ≥ `tau`: then all the others being right would not make it so, and no epoch at `tau` is missed. After the first
+            epoch at `tau` it is made only where held-out accuracy is ≥ `heldout_tau`, without which the run does not stop. The epoch
+            that ends the run and the one whose weights are kept are evaluated whole. Where it was not, `train_accuracy` is None in the
+            history; `running_loss` and `running_accuracy` (means over the epoch's steps, in training mode) are there for each epoch.
         keep: "last", or "best": the weights of the epoch with the best *validation* accuracy are the ones saved.
         eval_batch_size: examples an evaluation step, on each process.
         gradient_checkpointing: recompute each layer in the backward pass to save memory.
@@ -117,7 +134,11 @@ class TrainingOptions:
     heldout_split: str = "test"
     heldout_tau: float = 0.95
     stop_early: bool = True
+    patience_share: float | None = None
+    patience_min: int = 5
+    patience_rise: float = 0.01
     evaluate_train: bool = True
+    shorten_evaluation: bool = False
     keep: str = "last"
     eval_batch_size: int = 250
     gradient_checkpointing: bool = False
@@ -141,7 +162,12 @@ class TrainingOptions:
             self.weight_decay,
             "0 for adam (adamw decays weights)",
         )
-        for name in ("batch_size", "eval_batch_size", "epochs"):
+        share = self.patience_share
+        _check(
+            share is None or 0 <= share < math.inf, "patience_share", share, "none, or a finite number of at least 0"
+        )
+        _check(0 <= self.patience_rise <= 1, "patience_rise", self.patience_rise, "0 … 1")
+        for name in ("batch_size", "eval_batch_size", "epochs", "patience_min"):
             _check(1 <= getattr(self, name) < 2**31, name, getattr(self, name), "1 … 2147483647")
         _check(0 <= self.analysis_every < 2**31, "analysis_every", self.analysis_every, "0 (never) … 2147483647")
         _check(
@@ -165,6 +191,7 @@ class RunSpec:
     Args:
         task: a name of `hf_semfocus.data.list_tasks()`.
         mask: a mask specification such as "topk:5".
+        variant: the name under which a comparison has this mask and some fields of `model`; None: the mask is its name.
         seed: 0, 1, 2, … Fixes the data, the initial weights and the batch order; runs that differ only in the mask are paired.
         length: of the inputs; None for the task's default, (low, high) for a range.
         train_size, validation_size, test_size: examples a split.
@@ -181,6 +208,7 @@ class RunSpec:
 
     task: str
     mask: str = "topk:5"
+    variant: str | None = None
     seed: int = 0
     length: int | tuple | None = None
     train_size: int = 5000
@@ -198,6 +226,12 @@ class RunSpec:
         mask = parse_mask(self.mask)
         object.__setattr__(self, "mask", str(mask))
         object.__setattr__(self, "mask_source", source_digest(mask))
+        _check(
+            self.variant is None or re.fullmatch(VARIANT, self.variant) is not None,
+            "variant",
+            self.variant,
+            "a name of letters, digits and : ; = + . _ -",
+        )
         _check(0 <= self.seed < 2**31, "seed", self.seed, "0 … 2147483647")
         for name in ("train_size", "validation_size", "test_size"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
@@ -227,11 +261,40 @@ class RunSpec:
             object.__setattr__(self, "length", info.default_length)
         if isinstance(self.length, list):
             object.__setattr__(self, "length", tuple(self.length))
-        self.config_fields()
-        check_options(self.task, self.data_options())
+        self.check_room(self._longest_input())
+
+    def _longest_input(self) -> int:
+        """Tokens of the longest row that the task's options allow."""
+        options = check_options(self.task, self.data_options())
+        outputs = task_info(self.task, self.answer).output_length(options.high) or 0
+        return options.high + outputs + (options.pooling == "cls")
+
+    def check_room(self, longest: int) -> None:
+        """Refuses a model that inputs of `longest` tokens do not fit, padding and global tokens counted."""
+        config, given = self.config(), self.model.get("max_position_embeddings")
+        multiple = config.pad_to_multiple_of or 1
+        _check(
+            multiple <= longest,
+            f"pad_to_multiple_of of {self.label}",
+            multiple,
+            f"1 … {longest}, the length of the inputs",
+        )
+        needed = config.padded_length(longest)
+        _check(
+            given is None or given >= needed,
+            "max_position_embeddings",
+            given,
+            f"at least {needed}, as long as an input gets",
+        )
+
+    def config(self) -> "SemFocusConfig":
+        """The model's configuration but for the vocabulary and the labels, with room for any input where no room is asked for."""
+        from ..model.configuration_semfocus import LARGEST_SIZE, SemFocusConfig
+
+        return SemFocusConfig(**{"max_position_embeddings": LARGEST_SIZE, **self.config_fields()})
 
     def config_fields(self) -> dict[str, Any]:
-        """The model's fields, checked by making a configuration from them."""
+        """The model's fields, known ones only."""
         from ..model.configuration_semfocus import SemFocusConfig
 
         known = {entry.name for entry in fields(SemFocusConfig)} | {"output_attentions"}  # a property there
@@ -239,9 +302,12 @@ class RunSpec:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
                 raise ValueError(f"unknown model option {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-        values = {"mask": self.mask, **self.model}
-        SemFocusConfig(**values)
-        return values
+        return {"mask": self.mask, **self.model}
+
+    @property
+    def answer(self) -> str | None:
+        """The task's kind of answer, where `task_options` choose it."""
+        return self.task_options.get("answer")
 
     def data_options(self) -> dict[str, Any]:
         """What `load_task` is called with, beside the task's name."""
@@ -256,13 +322,20 @@ class RunSpec:
         }
 
     @property
+    def label(self) -> str:
+        """What stands for the run among those of other masks: its variant, or its mask."""
+        return self.variant or self.mask
+
+    @property
     def name(self) -> str:
-        """Where the run lives below `runs/`: task/mask/seed, safe as a path."""
-        return f"{self.task}/{mask_slug(self.mask)}/seed-{self.seed}"
+        """Where the run lives below `runs/`: task/label/seed, safe as a path."""
+        return f"{self.task}/{mask_slug(self.label)}/seed-{self.seed}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `from_dict` gives an equal specification back."""
         values = asdict(self)
+        if self.variant is None:  # as it was before there were variants
+            del values["variant"]
         if isinstance(self.length, tuple):
             values["length"] = list(self.length)
         values["imports"] = list(self.imports)
@@ -283,7 +356,7 @@ class RunSpec:
 
 
 def mask_slug(mask: str) -> str:
-    """A mask specification as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
+    """A mask specification, or the name of a variant, as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
 
     >>> mask_slug("random:5;seed=0+sink:1")
     'random-5-seed-0_sink-1'

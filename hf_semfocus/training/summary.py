@@ -43,6 +43,7 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
     def of(task: str, mask: str | None = None) -> list[Run]:
         return [run for run in runs if run.key[0] == task and mask in (None, run.key[1])]
 
+    variants = {name: own for name, own in (experiment.get("variants") or {}).items() if name in masks}
     common = {task: _common_epoch(of(task)) for task in tasks}
     baseline = experiment.get("baseline", "full")
     results = [run.result for run in runs if run.result]
@@ -69,8 +70,9 @@ def summarise(run_dir: Path | str) -> dict[str, Any]:
             for name in ("tau", "heldout_tau")
         },
         "baseline": baseline,
-        "tasks": [_task_entry(task, of(task)) for task in tasks],
+        "tasks": [_task_entry(task, of(task), variants.values()) for task in tasks],
         "masks": masks,
+        **({"variants": variants} if variants else {}),
         "seeds": seeds,
         "runs": [_run_entry(run, run_dir) for run in runs],
         "reach": [
@@ -113,12 +115,13 @@ SPEEDUP_COLUMNS = (
 )  # fmt: skip
 
 
-def _task_entry(task: str, runs: Sequence[Run]) -> dict[str, Any]:
-    info = task_info(task)
+def _task_entry(task: str, runs: Sequence[Run], variants: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     specs = [run.spec for run in runs if run.folder]
+    info = task_info(task, ((specs[0].get("task_options") if specs else None) or {}).get("answer"))
     data: dict[str, Any] = next((run.result["data"] for run in runs if run.result and run.result.get("data")), {})
     shared, differing = _shared(specs)
     first = specs[0] if specs else {}
+    compared = {f"model.{name}" for own in variants for name in own}  # that these differ is what is asked about
     return {
         "name": task,
         "level": info.level,
@@ -132,7 +135,7 @@ def _task_entry(task: str, runs: Sequence[Run]) -> dict[str, Any]:
         "tau": shared["training"].get("tau"),
         "heldout_tau": shared["training"].get("heldout_tau"),
         "hyperparameters": shared,
-        "differing": differing,
+        "differing": [name for name in differing if name not in compared],
     }
 
 
@@ -169,6 +172,7 @@ def _run_entry(run: Run, run_dir: Path) -> dict[str, Any]:
         "status": run.status,
         "diverged": run.diverged,
         "error": result.get("error"),
+        **({"stopped": "settled"} if result.get("stopped") == "settled" else {}),
         "epochs_trained": len(run.history),
         "budget": run.spec["training"]["epochs"] if started else None,
         "epochs_to_tau": reached("train"),
@@ -234,7 +238,8 @@ def _aggregate(task: str, mask: str, runs: Sequence[Run], common: int | None) ->
         ),
         "common_epoch": common,
         "n_common": len(at_common),
-        "train_accuracy_common": _mean([row["train_accuracy"] for row in at_common]),
+        # Where some were not measured, the mean of the others would not be theirs.
+        "train_accuracy_common": _mean_of_all([row["train_accuracy"] for row in at_common]),
         "heldout_accuracy_common": _mean([row["heldout_accuracy"] for row in at_common]),
         "seconds_per_epoch": sum(train_seconds) / sum(epochs) if sum(epochs) else None,
     }
@@ -315,6 +320,10 @@ def _pair_entry(seed: int, baseline: Convergence, other: Convergence) -> dict[st
 
 def _pair_text(pair: Mapping[str, Any]) -> str:
     return f"seed {pair['seed']}: {pair['baseline_epochs']} / {pair['mask_epochs']} = {pair['text']}"
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    return None if None in values else _mean(values)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

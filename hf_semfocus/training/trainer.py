@@ -8,6 +8,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from .accuracy import Running
 from .checkpoints import mark_whole
 
 
@@ -24,6 +25,7 @@ class SemFocusTrainer(Trainer):
 
     def __init__(self, *args, lr_decay: float = 1.0, **kwargs):
         self.lr_decay = lr_decay
+        self.running: Running | None = None  # gets each step's loss and logits, where there is one
         super().__init__(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
@@ -35,6 +37,13 @@ class SemFocusTrainer(Trainer):
             self.lr_scheduler = LambdaLR(optimizer, EpochDecay(decay=self.lr_decay, steps_per_epoch=steps_per_epoch))
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """Trainer's; `running` takes the step in."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if self.running is not None:
+            self.running.add(loss, outputs.logits, inputs["labels"])
+        return (loss, outputs) if return_outputs else loss
 
     def floating_point_ops(self, inputs) -> int:
         """Not counted: the estimate walks over all parameters at each step."""

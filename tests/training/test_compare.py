@@ -15,11 +15,13 @@ import pytest
 import yaml
 from rich.console import Console
 
+from hf_semfocus.analyze_sources import names_of, source_of
 from hf_semfocus.report.html import write_report
 from hf_semfocus.terminal import ComparisonBars
 from hf_semfocus.training import compare as comparison
 from hf_semfocus.training.compare import compare, unit_folder
 from hf_semfocus.training.experiment import Experiment
+from hf_semfocus.training.facts import run_facts
 from hf_semfocus.training.files import read_json_lines
 from hf_semfocus.training.owner import held
 from hf_semfocus.training.summary import write_summary
@@ -77,6 +79,34 @@ def test_a_comparison_that_goes_on_elsewhere_keeps_where_it_was(tmp_path, monkey
     summary = write_summary(tmp_path)
     assert summary["earlier"] == now["earlier"]
     assert f"started {first['created']}" in write_report(tmp_path).read_text()
+
+
+def test_variants_are_an_axis_from_the_folders_to_the_report(tmp_path):
+    """Two variants of one mask are told apart everywhere; what they differ in is no warning."""
+    variants = {"two": {"mask": "full", "num_attention_heads": 2}, "one": {"mask": "full"}}
+    asked = Experiment(
+        "x", {"even_pairs": {}}, ("one", "two", "topk:3"), (0,), TINY, baseline="one", variants=variants
+    )
+    compare(asked, tmp_path, jobs=1)
+    assert sorted(path.name for path in (tmp_path / "runs" / "even_pairs").iterdir()) == ["one", "topk-3", "two"]
+    summary = write_summary(tmp_path)
+    assert summary["masks"] == ["one", "two", "topk:3"]
+    assert [run["status"] != "unfinished" for run in summary["runs"]] == [True] * 3
+    assert {(entry["mask"], entry["n_pairs"]) for entry in summary["speedups"]} == {("two", 1), ("topk:3", 1)}
+    assert (summary["variants"], summary["tasks"][0]["differing"]) == (variants, [])
+    assert "num_attention_heads 2" in write_report(tmp_path).read_text()
+    folder = tmp_path / "runs" / "even_pairs" / "two" / "seed-0"
+    facts = run_facts(folder)
+    assert (facts["name"], facts["comparison"]["baseline"]) == ("even_pairs-two-seed-0", "one")
+    assert facts["comparison"]["pair"] is not None
+    assert "variant=" in facts["command"]
+    sources = [source_of(folder.parents[1] / name / "seed-0") for name in ("one", "two")]
+    assert names_of(sources) == ["one", "two"]
+    path = tmp_path / "experiment.json"
+    assert Experiment.from_yaml(path) == asked
+    path.write_text(json.dumps({**json.loads(path.read_text()), "variants": {"one": 3}}))
+    with pytest.raises(ValueError, match=r"experiment\.json is damaged: variants"):
+        write_summary(tmp_path)
 
 
 def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):

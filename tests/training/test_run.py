@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ import hf_semfocus  # noqa: F401  (registers the Auto classes)
 from hf_semfocus.training.checkpoints import latest_complete_checkpoint
 from hf_semfocus.training.files import read_json_lines
 from hf_semfocus.training.owner import held
+from hf_semfocus.training.recorder import why_stop
 from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.spec import TrainingOptions
 
 
 class Killed(BaseException):
@@ -216,6 +219,20 @@ def test_a_sequence_task_reports_whole_rows_and_tokens(tiny, tmp_path):
         assert 0 <= row["heldout_accuracy"] <= row["heldout_token_accuracy"] <= 1
 
 
+def test_the_top_of_the_stack_is_one_label(tiny, tmp_path):
+    from hf_semfocus.training.facts import run_facts
+
+    spec = tiny(task="stack_manipulation", length=6, task_options={"answer": "top"}, training={"epochs": 1})
+    result = run_unit(spec, tmp_path)
+    assert result["data"]["chance"] == pytest.approx(1 / 3)
+    assert curve(tmp_path)[-1]["heldout_token_accuracy"] is None
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    facts = run_facts(tmp_path)
+    assert facts["task"]["kind"] == "sequence_classification"
+    assert facts["example"]["target"] in model.config.label2id
+    assert "[Q]" not in facts["example"]["text"]
+
+
 def test_listops_rows_of_many_lengths_train(tiny, tmp_path):
     result = run_unit(tiny(task="listops", length=[5, 30], model={"pooling": "cls"}), tmp_path)
     assert result["data"]["chance"] == pytest.approx(0.1)
@@ -309,3 +326,77 @@ def test_a_folder_with_another_run_is_refused(tiny, tmp_path):
     run_unit(tiny(), tmp_path)
     with pytest.raises(ValueError, match=r"training\.learning_rate: 0\.3 there, 0\.1 asked"):
         run_unit(tiny(training={"learning_rate": 0.1}), tmp_path)
+
+
+def rows_of(*heldout, train=1.0, learnt=1):
+    """A history that is at τ from epoch `learnt` on."""
+    return [
+        {
+            "epoch": epoch,
+            "train_accuracy": train if epoch >= learnt else 0.5,
+            "heldout_accuracy": value,
+            "heldout_loss": 1.0,
+        }
+        for epoch, value in enumerate(heldout, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("history", "stops_at"),
+    [
+        (rows_of(*[0.5] * 9), 3),  # ⌈0.1⌉ = 1 epoch is less than the 2 that there are at least
+        (rows_of(*[0.5] * 60, learnt=30), 33),  # a tenth of 30 is 3, not 4
+        (rows_of(*[0.5] * 60, learnt=31), 35),
+        (rows_of(0.5, 0.5, 0.52, 0.52, 0.54, 0.54, 0.545, 0.55), 7),  # 0.545 is not above 0.54 by more than 0.01
+        (rows_of(0.5, 0.6, 0.5, 0.5, 0.5), 4),  # what rose before does not count
+        (rows_of(*[0.5 + 0.011 * (epoch // 2) for epoch in range(30)]), None),  # rising all the time
+        (rows_of(*[0.5] * 60, train=0.94), None),  # never at τ
+        (rows_of(*[0.5] * 60, train=None), None),
+    ],
+)
+def test_a_run_has_settled_where_held_out_accuracy_no_longer_rises(history, stops_at):
+    options = TrainingOptions(epochs=99, patience_share=0.1, patience_min=2)
+    reasons = [why_stop(history[:end], options) for end in range(1, len(history) + 1)]
+    assert next((epoch for epoch, reason in enumerate(reasons, start=1) if reason), None) == stops_at
+    assert {reason for reason in reasons if reason} <= {"settled"}
+    for other in ({"patience_share": None}, {"stop_early": False}):
+        changed = replace(options, **other)
+        assert all(why_stop(history[:end], changed) is None for end in range(1, len(history) + 1))
+
+
+SETTLES = {"epochs": 40, "stop_early": True, "heldout_tau": 1.0, "patience_share": 0.5, "patience_min": 3, "tau": 0.55}
+
+
+def test_a_settled_run_ends_there_whatever_stops_and_raises_it(tiny, tmp_path):
+    spec = tiny(training=SETTLES)
+    result = run_unit(spec, tmp_path / "whole")
+    assert (result["stopped"], result["status"]) == ("settled", "reached")
+    assert result["epochs_to_tau"] + 3 <= result["epochs_trained"] < 40
+    with pytest.raises(Killed):
+        run_unit(spec, tmp_path / "killed", on_epoch=killer(result["epochs_trained"] - 2))
+    run_unit(spec, tmp_path / "killed")
+    assert curve(tmp_path / "whole") == curve(tmp_path / "killed")
+    assert same_weights(tmp_path / "whole", tmp_path / "killed")
+    raised = tiny(training={**SETTLES, "epochs": 60})
+    assert run_unit(raised, tmp_path / "whole", on_epoch=killer(1)) == result
+
+
+@pytest.mark.parametrize("changes", [{}, {"heldout_tau": 0.6}, {"keep": "best"}, {"epochs": 5}], ids=str)
+def test_a_shortened_evaluation_misses_no_epoch_and_stops_where_a_whole_one_does(tiny, tmp_path, changes):
+    options = {**SETTLES, "eval_batch_size": 20, **changes}
+    model = {"hidden_dropout": 0.1}
+    whole = run_unit(tiny(model=model, training=options), tmp_path / "whole")
+    short = run_unit(tiny(model=model, training={**options, "shorten_evaluation": True}), tmp_path / "short")
+    for name in ("status", "stopped", "epochs_trained", "epochs_to_tau", "epochs_to_heldout_tau", "dispersion"):
+        assert short[name] == whole[name]
+    assert same_weights(tmp_path / "whole", tmp_path / "short")
+    left_out = 0
+    for row, other in zip(curve(tmp_path / "short"), curve(tmp_path / "whole"), strict=True):
+        assert 0 < row.pop("running_loss") < 2
+        assert 0 < row.pop("running_accuracy") <= 1
+        if row["train_accuracy"] is None:
+            left_out += 1
+            other = {name: None if name.startswith("train_") else value for name, value in other.items()}
+        assert row == other
+    assert left_out >= 3, "nothing was left out: the test shows nothing"
+    assert row["train_accuracy"] is not None  # the last epoch is measured whole

@@ -280,3 +280,64 @@ def test_settings_are_typed():
     for bad in ("", "forty", "5-", "-5", "1.5"):
         with pytest.raises(ValueError, match="length"):
             parse_length(bad)
+
+
+VARIANTS = {
+    "wide": {"mask": "banded:5", "num_hidden_layers": 3},
+    "topk:5": {"mask": "topk:5", "hidden_act": "gelu"},  # a name may be a mask's: then it is the variant
+}
+
+
+def varied(**change):
+    return Experiment.from_dict(
+        {
+            "name": "x",
+            "tasks": {"even_pairs": {"model": {"num_hidden_layers": 2}}},
+            "masks": ["full", "wide", "topk:5", "topk : 9"],
+            "seeds": [0],
+            "variants": VARIANTS,
+            **change,
+        }
+    )
+
+
+def test_a_variant_is_a_mask_and_fields_of_the_model_under_a_name():
+    experiment = varied()
+    full, wide, topk, other = experiment.units()
+    assert [unit.label for unit in (full, wide, topk, other)] == ["full", "wide", "topk:5", "topk:9"]
+    assert (wide.name, wide.mask, wide.model) == ("even_pairs/wide/seed-0", "banded:5", {"num_hidden_layers": 3})
+    assert (topk.variant, topk.model) == ("topk:5", {"num_hidden_layers": 2, "hidden_act": "gelu"})
+    assert (other.variant, other.model) == (None, {"num_hidden_layers": 2})
+    assert Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))) == experiment
+    assert RunSpec.from_dict(json.loads(json.dumps(wide.to_dict()))) == wide
+    assert "variant" in difference(full.to_dict(), replace(full, variant="full").to_dict())
+    assert varied(baseline="wide").baseline == "wide"
+
+
+def test_without_variants_what_is_stored_is_as_it_was_before_there_were_any():
+    assert "variants" not in varied(variants={}, masks=["full"]).to_dict()
+    assert "variant" not in RunSpec("even_pairs").to_dict()
+    assert difference(RunSpec("even_pairs").to_dict(), RunSpec("even_pairs", variant=None).to_dict()) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"masks": ["full", "wid"]}, ["'wid'", "did you mean 'wide'", "wide, topk:5", "mask specification"]),
+        ({"baseline": "narrow"}, ["'narrow'", "wide, topk:5", "mask specification"]),
+        ({"baseline": 3}, ["baseline", "3"]),
+        ({"variants": ["wide"]}, ["variants", "mapping"]),
+        ({"variants": {"wide": "banded:5"}}, ["'wide'", "mask", "fields"]),
+        ({"variants": {"wide": {"num_hidden_layers": 3}}}, ["'wide'", "mask"]),
+        ({"variants": {"wide": {"mask": "banded:5", "hiden_size": 3}}}, ["hiden_size", "hidden_size"]),
+        ({"variants": {"../up": {"mask": "full"}}, "masks": ["full", "../up"]}, ["variant", "letters"]),
+        ({"variants": {"topk-5": {"mask": "full"}}, "masks": ["full", "topk-5", "topk:5"]}, ["share a folder"]),
+        ({"tasks": {"even_pairs": {"variant": "wide"}}}, ["variant", "grid"]),
+    ],
+)
+def test_variants_are_refused_in_words(change, words):
+    with pytest.raises(ValueError) as caught:
+        varied(**change)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)

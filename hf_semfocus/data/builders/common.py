@@ -26,7 +26,7 @@ class TaskBuilder(datasets.ArrowBasedBuilder):
         return self.config.checked()
 
     def _info(self) -> datasets.DatasetInfo:
-        task = get_task(self.config.name)
+        task = get_task(self.config.name, self.config.answer)
         return datasets.DatasetInfo(
             description=f"{task.name} ({task.level}): {task.description}.", features=features(task)
         )

@@ -24,6 +24,7 @@ class TaskConfig(datasets.BuilderConfig):
         pooling: ``"cls"`` puts ``[CLS]`` in front of the ids.
         allow_duplicates: let a split hold an input twice.
         length_splits: lengths n for which a split ``length_<n>`` of ``test_size`` rows is made too.
+        answer: the kind of answer, where the task has several; None: its default.
     """
 
     version: Any = field(default_factory=lambda: datasets.Version(GENERATOR_VERSION))
@@ -35,6 +36,7 @@ class TaskConfig(datasets.BuilderConfig):
     pooling: str = "mean"
     allow_duplicates: bool = False
     length_splits: Sequence[int] = ()
+    answer: str | None = None
 
     def checked(self) -> DataOptions:
         """The options, checked: ``ValueError`` for wrong types and values."""

@@ -45,6 +45,8 @@ class Task(ABC):
     description: ClassVar[str]
     example: ClassVar[tuple[str, str]]
     kind: ClassVar[Kind] = "sequence_classification"
+    # What the option ``answer`` calls it, where inputs have more than one kind of answer.
+    answer_name: ClassVar[str | None] = None
     min_length: ClassVar[int] = 1
     max_length: ClassVar[int] = 4096
     default_length: ClassVar[int | tuple[int, int]] = 40

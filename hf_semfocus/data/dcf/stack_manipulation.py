@@ -1,4 +1,4 @@
-"""stack_manipulation: the stack after a list of pushes and pops."""
+"""stack_manipulation: the stack, or its top, after a list of pushes and pops."""
 
 from collections.abc import Iterator
 
@@ -24,6 +24,7 @@ class StackManipulation(Task):
     name = "stack_manipulation"
     level = "dcf"
     kind = "token_classification"
+    answer_name = "stack"
     vocabulary = ("0", "1", "POP", "PUSH_0", "PUSH_1")
     labels = ("0", "1", "END")
     description = "the final stack, top to bottom, then END"
@@ -85,3 +86,23 @@ class StackManipulation(Task):
                 for row in actions:
                     for stack in all_words(2, size):
                         yield np.hstack([stack, np.broadcast_to(row + _POP, (len(stack), length - size))])
+
+
+class StackTop(StackManipulation):
+    """The inputs of :class:`StackManipulation` with one label: the symbol on top of the final stack, END if it is empty.
+
+    Example: ``0 1 1 0 PUSH_1 POP POP`` → ``1``.
+    """
+
+    kind = "sequence_classification"
+    answer_name = "top"
+    description = "the top of the final stack, END if it is empty"
+    example = ("0 1 1 0 PUSH_1 POP POP", "1")
+
+    @override
+    def output_length(self, length: int) -> int:
+        return Task.output_length(self, length)
+
+    @override
+    def answer(self, tokens: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(super().answer(tokens)[:, 0])
