@@ -29,6 +29,7 @@ from .analyze_sources import (
 )
 from .data import load_task, task_info
 from .data.options import check_options
+from .products import use_fast_products
 from .report.analysis_pictures import pictures
 from .report.analysis_tables import quantities_csv, terminal_tables
 from .report.files import drawn, write_whole
@@ -46,6 +47,7 @@ WIDTH = 100
 
 def run_analyze(options: argparse.Namespace, console: Console) -> int:
     """Measures each checkpoint at initialisation (where its run is known) and as it is; prints, and writes `--output`."""
+    use_fast_products()
     import_strategies(options.imports)
     sources = [source_of(Path(name)) for name in options.checkpoints]
     mask = chosen_mask(options.mask, sources)

@@ -17,6 +17,7 @@ from ..analysis.reach import reach
 from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
+from ..products import use_fast_products
 from .checkpoints import check_whole, latest_complete_checkpoint, missing_model_file
 from .environment import keep_freed_memory, machine, process_state, total_memory, versions
 from .files import read_json, write_json
@@ -61,6 +62,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
         return finished
     check_memory(spec)
     keep_freed_memory()
+    use_fast_products()
     tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     with state.main_process_first():  # one process prepares the rows, the others read its cache
         data = load_task(spec.task, **spec.data_options())
