@@ -23,8 +23,8 @@ class QKNorm(nn.Module):
 
     Example:
         >>> query, key = QKNorm(2)(torch.tensor([[3.0, 4.0]]), torch.tensor([[-30.0, -40.0]]))
-        >>> torch.equal(query, -key), round(query.square().mean().item(), 3)
-        (True, 1.0)
+        >>> round(query.square().mean().item(), 3), round((query @ key.T).item(), 3)   # opposite, each of length √2
+        (1.0, -2.0)
     """
 
     def __init__(self, head_dim: int, initial_scale: float = 1.0, learnable: bool = True, eps: float = 1e-6) -> None:
@@ -32,11 +32,9 @@ class QKNorm(nn.Module):
         if initial_scale <= 0:
             raise ValueError(f"initial_scale is {initial_scale}; allowed: a number > 0")
         self.initial_scale, self.eps = initial_scale, eps
-        self.query_weight = nn.Parameter(torch.empty(head_dim)) if learnable else None
-        self.key_weight = nn.Parameter(torch.empty(head_dim)) if learnable else None
-        if learnable:
-            nn.init.constant_(self.query_weight, self.initial_weight)
-            nn.init.constant_(self.key_weight, self.initial_weight)
+        weight = torch.full((head_dim,), self.initial_weight)
+        self.query_weight = nn.Parameter(weight) if learnable else None
+        self.key_weight = nn.Parameter(weight.clone()) if learnable else None
 
     @property
     def initial_weight(self) -> float:

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         config: of its model, whole.
     """
     task = spec["task"]
-    paper: Experiment = preset("paper")
+    paper = _paper()
     usual, whose = (
         (paper.spec(task, "full", 0), "the paper") if task in paper.tasks else (RunSpec(task), "the default")
     )
@@ -170,6 +171,11 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         "MLP width": (config["intermediate_size"], sizes.intermediate_size),
     }
     return [f"{name} {own:,} ({whose}: {other:,})" for name, (own, other) in compared.items() if own < other]
+
+
+@cache
+def _paper() -> Experiment:
+    return preset("paper")
 
 
 def example(spec: Mapping[str, Any]) -> dict[str, str]:

@@ -39,6 +39,7 @@ def why_stop(history: list[dict[str, Any]], options: TrainingOptions) -> str | N
         return "diverged"
     if (
         options.stop_early
+        and options.patience_share is None
         and (last["train_accuracy"] or 0.0) >= options.tau
         and last["heldout_accuracy"] >= options.heldout_tau
     ):
@@ -158,7 +159,8 @@ class EpochRecorder(TrainerCallback):
         if options.evaluate_train and not options.shorten_evaluation:
             train = measure_accuracy(*self._measurement(model, self.train_rows, epoch))
         elif options.evaluate_train and (
-            learnt_in(history, options) is None or heldout.accuracy >= options.heldout_tau
+            learnt_in(history, options) is None
+            or (options.patience_share is None and heldout.accuracy >= options.heldout_tau)
         ):
             train = accuracy_if_at_least(options.tau, *self._measurement(model, self.train_rows, epoch))
         entry |= {**_told("train", train), **_told("heldout", heldout)}

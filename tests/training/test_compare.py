@@ -145,13 +145,18 @@ def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
 
 
 def test_a_failed_unit_stops_no_other_and_is_tried_again(tmp_path):
-    # stack_manipulation rows of length 6 with 200 positions asked of a model that has 4: the run itself fails, not its making
-    asked = experiment(
-        masks=("full",), tasks={"parity_check": {"model": {"max_position_embeddings": 4}}, "even_pairs": {}}
+    # A mask that raises once it is used: the run itself fails, not its making.
+    (tmp_path / "breaks.py").write_text(
+        "from hf_semfocus import MaskStrategy, register_mask_strategy\n"
+        "@register_mask_strategy('breaks')\n"
+        "class Breaks(MaskStrategy):\n"
+        "    def keep(self, *_):\n"
+        "        raise RuntimeError('no such mask')\n"
     )
+    asked = experiment(masks=("breaks", "full"), imports=[str(tmp_path / "breaks.py")])
     broken, fine = compare(asked, tmp_path, jobs=1)
     assert broken["status"] == "failed"
-    assert "4" in broken["error"]
+    assert "no such mask" in broken["error"]
     assert fine["epochs_trained"] == 3
     log = unit_folder(tmp_path, asked.units()[0]) / "log.txt"
     assert "Traceback" in log.read_text()

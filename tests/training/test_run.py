@@ -233,6 +233,23 @@ def test_the_top_of_the_stack_is_one_label(tiny, tmp_path):
     assert "[Q]" not in facts["example"]["text"]
 
 
+def test_attended_padding_goes_to_the_longest_row_and_globals_have_room(tiny, tmp_path):
+    """Also where the run is read again: the initial weights, positions and reach of a model with more tokens than its rows."""
+    from hf_semfocus.analyze_sources import initial_model, loaded, source_of
+
+    fields = {"attend_padding": True, "pad_to_multiple_of": 7, "num_global_tokens": 2, "hidden_dropout": 0.1}
+    spec = tiny(task="listops", mask="banded:3", length=[5, 30], model=fields, training={"epochs": 1})
+    result = run_unit(spec, tmp_path)
+    assert result["reach"]["sees_all"] is False  # one layer: a token and the two that see all
+    config = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config
+    assert config.pad_to_length <= 30
+    assert config.max_position_embeddings == -(-config.pad_to_length // 7) * 7 + 2
+    source = source_of(tmp_path)
+    initial = initial_model(source, loaded(source))
+    assert initial.config.max_position_embeddings == config.max_position_embeddings
+    assert initial.config.pad_to_length == config.pad_to_length
+
+
 def test_listops_rows_of_many_lengths_train(tiny, tmp_path):
     result = run_unit(tiny(task="listops", length=[5, 30], model={"pooling": "cls"}), tmp_path)
     assert result["data"]["chance"] == pytest.approx(0.1)

@@ -133,9 +133,68 @@ def test_an_experiment_is_its_grid_with_pairs_close_together():
 
 def test_masks_share_every_hyperparameter():
     for name in PRESETS:
-        units = preset(name).units()
-        full = [unit for unit in units if unit.mask == "full"]
-        assert all(replace(unit, mask="full") in full for unit in units)
+        experiment = preset(name)
+        full = {(unit.task, unit.seed): unit for unit in experiment.units() if unit.mask == "full"}
+        for unit in experiment.units():
+            own = experiment.variants.get(unit.label, {})
+            model = {key: value for key, value in unit.model.items() if key not in own}
+            assert replace(full[unit.task, unit.seed], mask=unit.mask, variant=unit.variant, model=model) == replace(
+                unit, model=model
+            )
+
+
+# What the authors' scripts say: rate, decay, epochs, blocks.
+PAPER = {
+    "even_pairs": (0.1, 0.9995, 100, 5),
+    "stack_manipulation": (0.1, 0.9995, 200, 5),
+    "missing_duplicate_string": (0.1, 0.9995, 250, 5),
+    "modular_arithmetic_brackets": (0.1, 0.9995, 600, 5),
+    "solve_equation": (0.1, 0.9995, 600, 5),
+    "cycle_navigation": (0.1, 0.9995, 750, 5),
+    "parity_check": (0.1, 0.9995, 1000, 5),
+    "listops": (1.0, 0.99, 200, 10),
+}
+PAPER_LABELS = [
+    "full", "band:5", "band:9", "block:5", "block:9", "topk:5", "topk:9",
+    "band:5+1global", "band:5+3global", "band:9+1global", "band:9+3global",
+    "block:5+1global", "block:5+3global", "block:9+1global", "block:9+3global",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "without"), [("paper", set()), ("paper-nnch", {"listops"})])
+def test_the_paper_s_presets_are_what_its_authors_ran(name, without):
+    units = preset(name).units()
+    assert {unit.task for unit in units} == PAPER.keys() - without
+    assert sorted({unit.label for unit in units}) == sorted(PAPER_LABELS)
+    assert {unit.seed for unit in units} == set(range(10))
+    assert len(units) == 15 * 10 * len(PAPER.keys() - without)
+    for unit in units:
+        rate, decay, epochs, blocks = PAPER[unit.task]
+        training, config = unit.training, unit.config()
+        assert (training.learning_rate, training.lr_decay, training.epochs) == (rate, decay, epochs)
+        assert (training.batch_size, training.max_grad_norm, training.optimizer) == (25, 0.5, "sgd")
+        assert (training.momentum, training.weight_decay, training.tau) == (0, 0, 0.95)
+        assert (unit.train_size, unit.test_size, config.num_hidden_layers) == (5000, 2000, blocks)
+        assert unit.length == ((500, 600) if unit.task == "listops" else 40)
+        assert unit.task_options == ({"answer": "top"} if unit.task == "stack_manipulation" else {})
+        base, _, more = unit.label.partition("+")
+        size = 9 if base.endswith(":9") else 5
+        assert config.num_global_tokens == int(more[:1] or 0)
+        assert config.padded_length(40) - config.num_global_tokens == (45 if size == 9 else 40)
+
+
+def test_a_size_that_no_input_has_and_positions_that_are_too_few_are_refused():
+    with pytest.raises(ValueError, match=r"pad_to_multiple_of of band:9 is 9; allowed: 1 … 8"):
+        replace(preset("paper-nnch"), defaults={**preset("paper-nnch").defaults, "length": 8})
+    values = {"attend_padding": True, "pad_to_multiple_of": 9, "num_global_tokens": 3}
+    for task, options, needed in (
+        ("even_pairs", {}, 48),
+        ("stack_manipulation", {"answer": "top"}, 48),
+        ("stack_manipulation", {}, 84),
+    ):
+        RunSpec(task, model={**values, "max_position_embeddings": needed}, task_options=options)
+        with pytest.raises(ValueError, match=rf"max_position_embeddings is {needed - 1}; allowed: at least {needed}"):
+            RunSpec(task, model={**values, "max_position_embeddings": needed - 1}, task_options=options)
 
 
 @pytest.mark.parametrize(
