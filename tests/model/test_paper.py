@@ -11,6 +11,7 @@ from transformers import AutoModel
 from hf_semfocus import SemFocusForSequenceClassification, SemFocusModel, paper_config
 from hf_semfocus.data import build_tokenizer, load_task, task_info
 from hf_semfocus.model.paper import PAPER_VARIANTS
+from hf_semfocus.training.presets import preset
 from hf_semfocus.training.rows import TensorRows, already_batched
 from hf_semfocus.training.run import training_arguments
 from hf_semfocus.training.spec import RunSpec
@@ -213,14 +214,15 @@ def test_epochs_of_the_trainer_are_epochs_of_a_plain_loop(task, variant, dtype, 
         assert (moved - theirs[where]).abs().max() <= tolerance, where
 
 
-@pytest.mark.parametrize(("rate", "decay", "epochs"), [(0.1, 0.9995, 1000), (1.0, 0.99, 200)])
-def test_the_rate_of_each_step_is_the_papers(rate, decay, epochs, tmp_path):
-    steps, model = 5, make(SemFocusForSequenceClassification)  # the number of steps an epoch makes no difference
-    spec = specification("parity_check", "full", 16, epochs=epochs, learning_rate=rate, lr_decay=decay)
+@pytest.mark.parametrize(
+    ("name", "rate", "decay", "epochs"), [("even_pairs", 0.1, 0.9995, 100), ("listops", 1.0, 0.99, 200)]
+)
+def test_the_rate_of_each_step_is_the_papers(name, rate, decay, epochs, tmp_path):
+    spec, model = preset("paper").spec(name, "topk:5", 0), make(SemFocusForSequenceClassification)
     trainer = SemFocusTrainer(model=model, args=training_arguments(spec, tmp_path), lr_decay=spec.training.lr_decay)
-    trainer.create_optimizer_and_scheduler(steps * epochs)
+    trainer.create_optimizer_and_scheduler(epochs * 200)  # 5,000 rows in batches of 25
     for epoch in range(epochs):
-        for _ in range(steps):
+        for _ in range(200):
             assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(rate * decay**epoch, rel=1e-12)
             trainer.optimizer.step()
             trainer.lr_scheduler.step()
