@@ -3,6 +3,7 @@
 import argparse
 import io
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -67,7 +68,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
             raise ValueError(f"{source.folder} takes {most} tokens, and the inputs have {longest}; choose --length")
     folder = None if options.output is None else Path(options.output)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.realpath(folder), exist_ok=True)
     points = _measured(named, mask, options, console)
     paths = [_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
     found = {
@@ -82,7 +83,6 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         "between": _between(points),
         "paths": paths,
     }
-    _show(found, console)
     if folder is not None:
         text = io.StringIO()
         _show(found, Console(file=text, width=WIDTH))
@@ -91,6 +91,8 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         write_json(folder / "analysis.json", found)
         for name, figure in pictures(found).items():
             write_whole(folder / f"{name}.png", drawn(figure, "png"))
+    _show(found, console)
+    if folder is not None:
         console.print(f"results: {folder}", soft_wrap=True, highlight=False)
     return 0
 
@@ -172,7 +174,7 @@ def _measured(
     points = []
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
     ) as bars:
         bar = bars.add_task("", total=len(jobs))
         for number, (name, moment, source, model, rows) in enumerate(jobs):
@@ -186,7 +188,7 @@ def _measured(
             )  # fmt: skip
             epochs = 0 if moment == "initial" else source.epochs
             points.append({"name": name, "moment": moment, "epochs": epochs, **found})
-            if not console.is_terminal:
+            if not console.is_interactive:
                 console.print(
                     f"{name}, {moment}: measured ({number + 1}/{len(jobs)})", soft_wrap=True, highlight=False
                 )

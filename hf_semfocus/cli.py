@@ -1,6 +1,7 @@
 """The command `semfocus`; its subcommands are in `_parser`. Bad input ends with one line and exit code 2."""
 
 import argparse
+import codecs
 import errno
 import os
 import re
@@ -15,6 +16,9 @@ from typing import Any, NoReturn
 # Torch and safetensors raise plain RuntimeErrors (or types of their own) for what the machine lacks.
 NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What stands for a character that the output's encoding lacks (a redirect on Windows, the C locale); any other becomes "?".
+NEAREST = {"■": "#", "·": ".", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "×": "x", "τ": "tau"}
+TABLE_WIDTH = 80  # what every table fits into
 LONGEST_WORD = 400
 LONGEST_DRAWN = 500
 
@@ -35,6 +39,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescription
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits: 0 done, 1 a run of a comparison failed, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _print_whatever_comes()
     options = _parser().parse_args(arguments)
     if getattr(options, "output", None) == "" or getattr(options, "directory", None) == "":
         print(f"semfocus {options.command}: the folder's name is empty", file=sys.stderr)
@@ -66,6 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"semfocus {options.command}: {message}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+def _print_whatever_comes() -> None:
+    """From now on no character ends the program because stdout or stderr cannot take it."""
+
+    def nearest(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)  # what a stream that is written to raises
+        text = "".join(NEAREST.get(character, "?") for character in error.object[error.start : error.end])
+        return text, error.end
+
+    codecs.register_error("semfocus.nearest", nearest)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # None without a console; a notebook's own kind takes everything
+            stream.reconfigure(errors="semfocus.nearest")
 
 
 def _one_line(error: Exception, output: str | None) -> str | None:
@@ -372,7 +391,12 @@ def _console():
     from rich.console import Console
 
     # Under `accelerate launch` every process runs this code; one of them speaks.
-    return Console(quiet=os.environ.get("RANK", "0") != "0")
+    console = Console(quiet=os.environ.get("RANK", "0") != "0")
+    if (
+        not console.is_interactive and console.width < TABLE_WIDTH
+    ):  # a log can be read at any width; what is cut off is lost
+        console.width = TABLE_WIDTH
+    return console
 
 
 def _tasks(options: argparse.Namespace) -> int:
@@ -408,7 +432,9 @@ def _masks(options: argparse.Namespace) -> int:
         raise ValueError(f"length is {options.length}; allowed: 1 … {LONGEST_DRAWN}, to draw a mask")
 
     _console().print(
-        drawn_mask(options.mask, options.length) if options.mask is not None else mask_table(), highlight=False
+        drawn_mask(options.mask, options.length) if options.mask is not None else mask_table(),
+        highlight=False,
+        soft_wrap=options.mask is not None,  # a row that goes on in the next line is no picture
     )
     return 0
 
@@ -491,10 +517,10 @@ def _compare(options: argparse.Namespace) -> int:
         results = compare(experiment, options.output, options.jobs, command, bars.update)
     if not _main_process():
         return 0
-    summary = write_summary(Path(options.output))
+    summary, page = write_summary(Path(options.output)), write_report(Path(options.output))
     comparison_cards(Path(options.output), console, changed_only=True)
     console.print(terminal_table(summary))
-    console.print(f"report: {write_report(Path(options.output))}", soft_wrap=True, highlight=False)
+    console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return 1 if any(result["status"] == "failed" for result in results) else 0
 
 
@@ -504,9 +530,9 @@ def _report(options: argparse.Namespace) -> int:
     from .training.summary import write_summary
 
     console = _console()
-    summary = write_summary(Path(options.directory))
+    summary, page = write_summary(Path(options.directory)), write_report(Path(options.directory))
     console.print(terminal_table(summary))
-    console.print(f"report: {write_report(Path(options.directory))}", soft_wrap=True, highlight=False)
+    console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return 0
 
 
