@@ -334,6 +334,21 @@ def test_a_mask_of_ones_own_is_compared_by_one_command_and_ships_in_its_checkpoi
         assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command", [["train", "even_pairs"], ["compare", "--preset", "quickstart", "--masks", "full"]]
+)
+def test_a_mask_that_no_checkpoint_could_hold_is_refused_before_training(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = f"own-{command[0]}"
+    (tmp_path / f"{name}.py").write_text(OWN_MASK.replace("every_other", f"other_{command[0]}"))
+    mask = [f"other_{command[0]}:2"] if command[0] == "compare" else ["--mask", f"other_{command[0]}:2"]
+    assert run(*command, *mask, *TINY, "--import", f"{name}.py", "--output", "OUT") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert f"{name}.py" in lines[0]
+    assert not (tmp_path / "OUT").exists()
+
+
 def test_train_shows_both_accuracies_and_goes_on_when_started_again(tmp_path, capsys):
     assert run("train", "even_pairs", *TINY, "--mask", "topk:3", "--output", tmp_path / "one") == 0
     out = capsys.readouterr().out

@@ -15,7 +15,9 @@ from ..analysis.capture import probe_dispersion
 from ..analysis.reach import reach
 from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
+from ..model.mask_strategies import parse_mask
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
+from ..model.shipping import check_ships
 from .checkpoints import check_whole, latest_complete_checkpoint, missing_model_file
 from .environment import keep_freed_memory, machine, process_state, total_memory, versions
 from .files import read_json, write_json
@@ -59,6 +61,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     if finished is not None:
         return finished
     check_memory(spec)
+    check_ships([parse_mask(spec.mask)])
     keep_freed_memory()
     tokenizer = build_tokenizer(spec.task, pooling=spec.model.get("pooling", "mean"))
     with state.main_process_first():  # one process prepares the rows, the others read its cache
