@@ -360,6 +360,14 @@ def test_train_shows_both_accuracies_and_goes_on_when_started_again(tmp_path, ca
     assert "epoch 1/2" not in capsys.readouterr().out
     assert run("train", "even_pairs", *TINY, "--mask", "topk:4", "--output", tmp_path / "one") == 2
     assert "mask: 'topk:3' there, 'topk:4' asked" in capsys.readouterr().err
+    other = [
+        "--batch-size",
+        "25",
+        "--epochs",
+        "3",
+    ]  # batches of another size would not be those that it would have had
+    assert run("train", "even_pairs", *TINY, *other, "--mask", "topk:3", "--output", tmp_path / "one") == 2
+    assert "training.batch_size: 50 there, 25 asked" in capsys.readouterr().err
 
 
 @pytest.mark.slow
