@@ -54,7 +54,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         if getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: at least 1")
     if options.text is not None:
-        what, rows_of = _text(options)
+        what, rows_of = _text(options, console)
     else:
         what, rows_of = _task(options, sources)
     if options.output is not None and Path(options.output).exists() and not Path(options.output).is_dir():
@@ -116,7 +116,7 @@ def _show(found: Mapping[str, Any], console: Console) -> None:
 RowsOf = Callable[[Source, PreTrainedModel], Any]
 
 
-def _text(options: argparse.Namespace) -> tuple[dict[str, Any], RowsOf]:
+def _text(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any], RowsOf]:
     """What is measured on, for the JSON, and the rows for each model: lines of a text."""
     if options.task is not None:
         raise ValueError(f"got both --task {options.task} and --text {options.text}; allowed: one of them")
@@ -126,7 +126,14 @@ def _text(options: argparse.Namespace) -> tuple[dict[str, Any], RowsOf]:
     file = Path(options.text)
 
     def rows_of(source: Source, model: PreTrainedModel) -> Any:
-        return text_rows(source, model, file, options.examples, length)
+        return text_rows(
+            source,
+            model,
+            file,
+            options.examples,
+            length,
+            lambda told: console.print(told, soft_wrap=True, highlight=False),
+        )
 
     return {"task": None, "text": file.name, "length": length, "split": None}, rows_of
 

@@ -2,6 +2,7 @@
 
 import argparse
 import codecs
+import difflib
 import errno
 import os
 import re
@@ -24,8 +25,25 @@ LONGEST_DRAWN = 500
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any):
+        # --mask would be taken for --masks.
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]  # argparse's own has two overloads
+        """As argparse's, but what is left over is an error here, where the nearest option is known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = unknown[0].partition("=")[0]
+            near = (
+                difflib.get_close_matches(option, self._option_string_actions, n=1) if option.startswith("-") else []
+            )
+            self.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         """One line instead of the usage and a line."""
+        if commas := re.search(r"invalid int value: '(-?\d+(?:,-?\d+)+,?)'", message):
+            message += f"; several are arguments of their own: {commas[1].replace(',', ' ')}"
         self.exit(2, f"{self.prog}: {_shortened(message)} (see {self.prog} --help)\n")
 
 
@@ -51,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, str) and "\0" in part:
                 print(f"semfocus {options.command}: {name} is {part!r}; allowed: no NUL characters", file=sys.stderr)
+                sys.exit(2)
+            if name in ("tasks", "masks", "shapes") and isinstance(part, str) and "," in part:
+                told = f"{name} is {part!r}; allowed: arguments of their own, {' '.join(re.split(', *', part))}"
+                print(f"semfocus {options.command}: {told}", file=sys.stderr)
                 sys.exit(2)
     options.command_line = shlex.join(["semfocus", *arguments])
     try:
@@ -188,6 +210,11 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=int, help="fixes the data, the initial weights and the batch order (default: 0)")
     train.add_argument(
         "--config", help="YAML or JSON file with fields of RunSpec (a run's spec.json); options given here go over it"
+    )
+    train.add_argument(
+        "--threads",
+        type=int,
+        help="torch threads on the CPU; more help long inputs and wide models (default: 1, as `compare` has, or OMP_NUM_THREADS)",
     )
     _add_run_options(train)
 
@@ -457,7 +484,13 @@ def _train(options: argparse.Namespace) -> int:
             f"mask_source is {values['mask_source']!r}, and the code of {spec.mask} has {spec.mask_source!r}: it is another one "
             "than was recorded; leave mask_source out to train with the code as it is"
         )
+    if options.threads is not None and options.threads < 1:
+        raise ValueError(f"threads is {options.threads}; allowed: at least 1")
     _quiet_libraries()
+    import torch
+
+    if options.threads is not None or "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(options.threads or 1)
     from .terminal import EpochBar
     from .training.run import run_unit
 
