@@ -5,10 +5,9 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line, see `hf_semfocus.cli.main`."""
     package = importlib.util.find_spec("hf_semfocus")  # finds it, and imports nothing
     assert package is not None and package.origin is not None  # noqa: PT018  # it lies beside this file

@@ -29,7 +29,7 @@ class _Parser(argparse.ArgumentParser):
         # --mask would be taken for --masks.
         super().__init__(**options, allow_abbrev=False)
 
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]  # argparse's own has two overloads
+    def parse_known_args(self, args=None, namespace=None):
         """As argparse's, but what is left over is an error here, where the nearest option is known."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
