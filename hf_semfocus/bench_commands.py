@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -47,10 +48,6 @@ def run_bench_attention(options: argparse.Namespace, console: Console) -> int:
     cases = cases_of(options.masks, shapes, options.quick)
     rounds = QUICK_ROUNDS if options.quick and options.rounds is None else options.rounds
     folder = _made(options.output)
-    try:
-        x_transformers(parse_mask("full"), 1, torch.device(setting.device))
-    except NotInstalledError as missing:
-        console.print(f"{missing} adds its column", style="yellow", markup=False, highlight=False, soft_wrap=True)
     measured = []
     columns = (
         TextColumn("{task.description}"),
@@ -59,7 +56,7 @@ def run_bench_attention(options: argparse.Namespace, console: Console) -> int:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
+    with Progress(*columns, console=console, disable=not console.is_interactive, transient=True) as bars:
         bar = bars.add_task("", total=len(cases))
 
         def progress(index: int, done: float) -> None:
@@ -68,7 +65,6 @@ def run_bench_attention(options: argparse.Namespace, console: Console) -> int:
         for costs in bench_attention(cases, setting, rounds, progress):
             measured.append(costs)
     found = result(measured, setting, options.command_line)
-    _print_result(found, console)
     if folder is not None:
         text = io.StringIO()
         _print_result(found, Console(file=text, width=WIDTH))
@@ -78,6 +74,12 @@ def run_bench_attention(options: argparse.Namespace, console: Console) -> int:
         figure = attention_cost(found["rows"])
         if figure is not None:
             write_whole(folder / "attention.png", drawn(figure, "png"))
+    try:
+        x_transformers(parse_mask("full"), 1, torch.device(setting.device))
+    except NotInstalledError as missing:
+        console.print(f"{missing} adds its column", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    _print_result(found, console)
+    if folder is not None:
         console.print(f"results: {folder}", soft_wrap=True, highlight=False)
     return 0
 
@@ -220,11 +222,12 @@ def _profile(options: argparse.Namespace, setting: Setting, console: Console) ->
         )
         console.print(profile_table(found))
 
-    show(console)
     if folder is not None:
         text = io.StringIO()
         show(Console(file=text, width=WIDTH))
         write_atomically(folder / "attention_profile.txt", _trimmed(text.getvalue()))
+    show(console)
+    if folder is not None:
         console.print(f"profile: {folder / 'attention_profile.txt'}", soft_wrap=True, highlight=False)
     return 0
 
@@ -234,7 +237,7 @@ def _made(output: str | None) -> Path | None:
     if output is None:
         return None
     folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
+    os.makedirs(os.path.realpath(folder), exist_ok=True)
     return folder
 
 

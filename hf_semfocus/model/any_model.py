@@ -31,8 +31,8 @@ def register_attention(mask_spec: str | MaskStrategy) -> str:
     Positions count from the first token that is not padding, also with a key-value cache. Cross-attention has no positions
     of queries: strategies that count them are refused there.
 
-    From now on a model that uses it says so in the config.json that it saves. Such a model loads with it after the same
-    call; where nobody made it, Transformers refuses to load the model unless ``attn_implementation=`` says otherwise.
+    A model that uses it says so in the config.json that it saves, and loads with it wherever this package is imported;
+    elsewhere Transformers refuses to load it unless ``attn_implementation=`` says otherwise.
 
     Args:
         mask_spec: such as ``"topk:16+sink:4"``.
