@@ -258,8 +258,6 @@ class SemFocusConfig(PreTrainedConfig):
             )
         if self.pad_token_id is not None and self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} must be below vocab_size={self.vocab_size}")
-        if self.problem_type == "single_label_classification" and self.num_labels == 1:
-            raise ValueError("problem_type='single_label_classification' needs num_labels of at least 2, got 1")
 
     def mask_of_layer(self, index: int) -> MaskStrategy:
         """The strategy of layer `index`."""

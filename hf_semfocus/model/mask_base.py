@@ -181,6 +181,11 @@ class MaskStrategy:
     #: Whether the kept keys of a query depend on no other query. Long inputs are then taken a part of the queries at a
     #: time. A class that writes :meth:`pattern` alone is so; one that writes :meth:`keep` has to say it.
     row_by_row: ClassVar[bool] = True
+    #: Whether the kept keys depend on where queries and keys are in the text. A class that writes neither :meth:`pattern`
+    #: nor :meth:`keep` has what its parent has; one that writes either counts both, unless it says otherwise. A mask
+    #: that does not count queries can choose among the keys of another text (cross-attention).
+    counts_queries: ClassVar[bool] = True
+    counts_keys: ClassVar[bool] = True
     #: Name and type of every parameter, in order; the first one is written after the colon.
     parameter_types: ClassVar[dict[str, type]] = {}
     #: The arguments of :func:`parameter` for each of them.
@@ -193,6 +198,9 @@ class MaskStrategy:
             cls.input_dependent = True
         if "row_by_row" not in cls.__dict__ and "keep" in cls.__dict__:
             cls.row_by_row = False
+        for declared in ("counts_queries", "counts_keys"):
+            if declared not in cls.__dict__ and {"keep", "pattern"} & cls.__dict__.keys():
+                setattr(cls, declared, True)
         hints = get_type_hints(cls)
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the line above made it one
         cls.parameter_types = {field.name: hints[field.name] for field in fields}

@@ -19,6 +19,8 @@ CHUNK_HASHES = 2**20
 class Full(MaskStrategy):
     """Every valid key: ordinary attention."""
 
+    counts_queries = counts_keys = False
+
     def structure(self, keys: int) -> Structure:
         """Every query and key; see :meth:`MaskStrategy.structure`."""
         return Structure(rows=keys)
@@ -84,6 +86,7 @@ class Sink(MaskStrategy):
     """The first s positions, kept by every query. Meant for unions: ``topk:5+sink:1``."""
 
     s: int = parameter(minimum=1)
+    counts_queries = False
 
     def structure(self, keys: int) -> Structure:
         """The first columns; see :meth:`MaskStrategy.structure`."""

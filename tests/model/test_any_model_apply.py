@@ -22,6 +22,7 @@ from tests.model.any_models import (
     gemma2,
     gpt_oss,
     llama,
+    llama4,
     make,
     mistral,
     modernbert,
@@ -295,7 +296,7 @@ def packed(build, mask, **inputs):
 
 
 @pytest.mark.parametrize("mask", ["topk:2", "topk:2+sink:1", "block:4", "strided:3", "banded:3"])
-@pytest.mark.parametrize("build", [llama, mistral, gemma2])
+@pytest.mark.parametrize("build", [llama, mistral, gemma2, llama4])
 @torch.no_grad()
 def test_texts_packed_in_a_row_keep_to_themselves(build, mask):
     ids, _ = padded_batch(11, (0,), (0,))
@@ -390,7 +391,9 @@ def test_cross_attention_has_no_positions_of_queries(build, mask):
     model.set_attn_implementation(register_attention(mask))
     ids, _ = padded_batch()
     # As many queries as keys: nothing but the module tells that they are of two texts.
-    with pytest.raises(ValueError, match="queries and keys are not of one text; allowed there: full, topk, "):
+    with pytest.raises(
+        ValueError, match="queries and keys are not of one text; allowed there: masks that do not, such as topk, "
+    ):
         model(input_ids=ids, decoder_input_ids=ids)
 
 
