@@ -1,6 +1,6 @@
 """What sparse attention does in each architecture of the installed Transformers.
 
-python recipes/architectures.py                   # → docs/guides/architectures.md, about … minutes
+python recipes/architectures.py                   # → docs/guides/architectures.md, about 10 minutes
 python recipes/architectures.py llama jamba       # these alone, on the terminal
 
 Each is built small and runs with its own attention first. With sparse attention it is then *accepted*, *refused* (with the
@@ -22,12 +22,28 @@ import transformers
 from small_models import LENGTHS, architectures, small_inputs, small_model
 
 from hf_semfocus import apply_attention, register_attention
+from hf_semfocus.training.files import write_atomically
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "architectures.md"
 #: Each mask, and the same with as many keys as there are: the model's own attention.
 MASKS = {"topk:2": "topk:4096", "topk:2+sink:1": "topk:4096+sink:1", "banded:3": "banded:8193", "topp:0.5": "topp:1.0"}
 # Transformers' eager attention rounds its softmax to fp32, in fp64 too.
 TOLERANCE = 1e-4
+WRONG = "**wrong**"
+
+INTRODUCTION = """\
+# Every architecture
+
+What `apply_attention` does in each architecture that Transformers {version} has. Each is built small, with random weights, and runs with
+its own attention first. `python recipes/architectures.py` writes this page, and fails if anything is wrong.
+
+- *accepted*: every softmax attention layer that runs calls the sparse attention, and the checks in the last column hold. *All keys*: a
+  mask that keeps every key gives the model's own (eager) output; *padding*: a padded text gives what it gives alone; *cache*: a text
+  token by token gives what it gives at once. A check that the model's own attention does not pass on these inputs is left out.
+- *refused*: by a `ValueError`, for the reason in the last column, and the model is as it was. *Layers that did not run* need inputs that
+  this page does not make (images beside text, sound): with these as `probe={{…}}` the model may be accepted, as its parts are.
+- *wrong*: accepted, and a check fails that the model's own attention passes.
+"""
 
 
 def output(model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
@@ -49,7 +65,10 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
 def alone(model: torch.nn.Module, inputs: dict[str, Any], side: str) -> bool:
     """Whether a padded text gives what it gives alone; position ids are told where padding stands in front."""
     short = LENGTHS[1]
-    one = {key: value[1:, :short] if key in ("input_ids", "attention_mask") else value[1:] for key, value in inputs.items()}
+    one = {
+        key: value[1:, :short] if key in ("input_ids", "attention_mask") else value[1:]
+        for key, value in inputs.items()
+    }
     padded = dict(inputs)
     if side == "left":
         for key in ("input_ids", "attention_mask"):
@@ -66,10 +85,10 @@ def in_steps(model: torch.nn.Module, inputs: dict[str, Any]) -> bool:
     ids = inputs["input_ids"][:1]
     whole = output(model, {"input_ids": ids, "use_cache": False})
     pieces, cache, start = [], None, 0
-    for end in (4, 5, 6, ids.shape[1]):
+    for end in range(4, ids.shape[1] + 1):
         step = {"input_ids": ids[:, start:end], "use_cache": True}
         if cache is not None:
-            step["past_key_values"] = cache
+            step["cache"] = cache
         with torch.no_grad():
             made = model(**step, return_dict=True)
         cache, start = made.past_key_values, end
@@ -120,21 +139,24 @@ def examine(name: str, cls: type) -> tuple[dict[str, str], str]:
         try:
             apply_attention(model, mask, probe=inputs)
         except ValueError as error:
-            verdicts[mask], reasons[mask] = "refused", short(str(error))
+            verdicts[mask], reasons[mask] = "refused", short(str(error), mask)
             continue
-        wrong = [] if passes(lambda: not output(model, inputs)[counts].equal(expected[counts])) else ["changes nothing"]
+        wrong = (
+            [] if passes(lambda: not output(model, inputs)[counts].equal(expected[counts])) else ["changes nothing"]
+        )
         wrong += [what for what in holds if not passes(checks(model, inputs)[what])]
         model.set_attn_implementation(register_attention(all_keys))
         if not passes(lambda: close(output(model, inputs)[counts], expected[counts])):
             wrong.append("its own attention with all keys")
-        verdicts[mask] = "**wrong**" if wrong else "accepted"
+        verdicts[mask] = WRONG if wrong else "accepted"
         if wrong:
             reasons[mask] = ", ".join(wrong)
         own_attention(model, own)
-    told = dict.fromkeys(reasons.values())
-    if not told:
+    if not reasons:
         return verdicts, ", ".join(["all keys", *holds])
-    return verdicts, "; ".join(f"`{next(m for m in reasons if reasons[m] == why)}`: {why}" if len(told) > 1 or len(reasons) < len(MASKS) else why for why in told)
+    if len(set(reasons.values())) == 1 and len(reasons) == len(MASKS):
+        return verdicts, next(iter(reasons.values()))
+    return verdicts, "; ".join(f"`{mask}`: {why}" for mask, why in reasons.items())
 
 
 def own_attention(model: torch.nn.Module, name: str) -> bool:
@@ -145,17 +167,55 @@ def own_attention(model: torch.nn.Module, name: str) -> bool:
     return True
 
 
-def short(message: str) -> str:
+def short(message: str, mask: str) -> str:
     """A reason without what a reader of the table knows."""
-    for start, end in (("failed (ValueError: ", "); inputs that"), ("failed (", "); inputs that"), ("did not call it: ", "; if they need")):
+    message = message.replace(f" with mask {mask!r}", "").replace(f"mask {mask!r} counts", "it counts")
+    for start, end in (
+        ("failed (ValueError: ", "); inputs that"), ("failed (", "); inputs that"), ("does not use it: ", "; if it needs"),
+        ("set: it ", ""),
+    ):  # fmt: skip
         if start in message:
-            return message.partition(start)[2].partition(end)[0]
-    return message.partition("set: it ")[2] or message
+            message = message.partition(start)[2]
+            return (message.partition(end)[0] if end else message).partition("; allowed there")[0]
+    return message
+
+
+def page(rows: list[list[str]], unbuilt: dict[str, str]) -> str:
+    """The guide: counts, a row for each architecture that ran, and the names of the others."""
+    lines = [
+        INTRODUCTION.format(version=transformers.__version__),
+        "| | " + " | ".join(f"`{mask}`" for mask in MASKS) + " |",
+        "|---|" + "---|" * len(MASKS),
+    ]
+    for verdict in ("accepted", "refused", WRONG):
+        counts = [sum(row[2 + column] == verdict for row in rows) for column in range(len(MASKS))]
+        lines.append(f"| {verdict.strip('*')} | " + " | ".join(map(str, counts)) + " |")
+    header = ["architecture", "class", *(f"`{mask}`" for mask in MASKS), "what holds, or why not"]
+    lines += ["", "## Each of them", "", "| " + " | ".join(header) + " |", "|---|" + "---|" * (len(header) - 1)]
+    lines += ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    lines += ["", "## Not run here", ""]
+    groups = {
+        "A library is missing": "ImportError",
+        "Large even with small sizes": "it has ",
+        "Inputs are needed that this page does not make": "no inputs",
+    }
+    left = dict(unbuilt)
+    for title, sign in groups.items():
+        names = [name for name, why in unbuilt.items() if sign in why]
+        lines += [f"{title}: {', '.join(names)}.", ""]
+        left = {name: why for name, why in left.items() if name not in names}
+    lines += [
+        f"Sizes or inputs of this page that do not fit the model, which fails with its own attention: {', '.join(left)}.",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("architectures", nargs="*", help="names as in Transformers' configurations; none: all, into the page")
+    parser.add_argument(
+        "architectures", nargs="*", help="names as in Transformers' configurations; none: all, into the page"
+    )
     names = parser.parse_args(arguments).architectures
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
@@ -175,7 +235,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(" | ".join(rows[-1]), flush=True)
     total = Counter(cell for row in rows for cell in row[2 : 2 + len(MASKS)])
     print(dict(total), "not run:", len(unbuilt))
-    return 1 if total["**wrong**"] else 0
+    if not names:
+        write_atomically(PAGE, page(rows, unbuilt))
+    return 1 if total[WRONG] else 0
 
 
 if __name__ == "__main__":

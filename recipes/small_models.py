@@ -28,18 +28,18 @@ SIZES = {
     "cross_attention_hidden_size audio_hidden_size feature_size projector_hidden_size hidden_size_global lru_width "
     "pooler_output_size output_hidden_size vision_hidden_size attention_hidden_size backbone_hidden_size decoder_dim "
     "vision_embed_dim classifier_proj_size",
-    16: "kv_lora_rank q_lora_rank o_lora_rank image_size max_source_positions mamba_d_head mamba_head_dim mamba_headdim "
+    16: "qk_head_dim kv_lora_rank q_lora_rank o_lora_rank image_size max_source_positions mamba_d_head mamba_head_dim mamba_headdim "
     "hidden_size_per_layer_input context_size",
-    12: "qk_head_dim",
-    8: "head_dim d_kv kv_channels v_head_dim qk_nope_head_dim d_head swa_head_dim attention_head_dim dim_head index_head_dim "
+    8: "head_dim d_kv kv_channels v_head_dim qk_nope_head_dim qk_rope_head_dim d_head swa_head_dim attention_head_dim "
+    "dim_head index_head_dim "
     "linear_key_head_dim linear_value_head_dim linear_head_dim num_mel_bins sliding_window patch_size state_size "
     "mamba_d_state ssm_state_size global_head_dim swa_v_head_dim expert_capacity rotary_dim block_size index_topk chunk_size "
     "attention_chunk_size mamba_chunk_size local_attention",
     7: "conv_depthwise_kernel_size",
     4: "num_attention_heads num_heads n_head n_heads encoder_attention_heads decoder_attention_heads attention_heads "
     "n_attn_heads decoder_num_attention_heads encoder_num_attention_heads num_experts num_local_experts n_routed_experts "
-    "moe_num_experts qk_rope_head_dim swa_num_attention_heads index_n_heads linear_num_heads mamba_n_heads "
-    "mamba_num_heads n_mamba_heads_ time_step_rank",
+    "moe_num_experts swa_num_attention_heads index_n_heads linear_num_heads mamba_n_heads "
+    "mamba_num_heads time_step_rank",
     2: "num_hidden_layers num_layers encoder_layers decoder_layers n_layer n_layers depth layers num_encoder_layers "
     "num_decoder_layers num_decoder_hidden_layers decoder_num_hidden_layers decoder_num_layers encoder_num_hidden_layers "
     "num_blocks num_key_value_heads n_kv_heads num_kv_heads encoder_num_key_value_heads decoder_num_key_value_heads "
@@ -54,16 +54,39 @@ LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_lay
 KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "mlp_layer_types")
 
 #: What names do not tell.
+ROTATION = {"rope_type": "default", "rope_theta": 10000.0}
+SECTIONS = {"rope_parameters": {**ROTATION, "mrope_section": [2, 1, 1]}}
 OVERRIDES: dict[str, dict[str, Any]] = {
+    "falcon_h1": {"mamba_d_ssm": 64},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
+    "hunyuan_v1_dense": {"rope_parameters": ROTATION, "head_dim": 8},
+    "hunyuan_v1_moe": {"rope_parameters": ROTATION, "head_dim": 8},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "ministral": {"rope_parameters": ROTATION},
     "bamba": {"attn_layer_indices": [1]},
     "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
+    "zamba2": {"n_mamba_heads": 4},
+    "deepseek_v2": {"topk_method": "greedy"},
+    "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 32},
+    "dots1": {"n_shared_experts": 1, "n_routed_experts": 4},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
+    "mamba2": {"num_heads": 8, "head_dim": 8},
+    "nemotron": {"num_key_value_heads": 2},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "step3p7": {"sliding_window": 8},
+    "qwen2_vl_text": SECTIONS,
+    "qwen2_5_vl_text": SECTIONS,
+    "hy_v4_vl_text": SECTIONS,
+} | {
+    name: {"rope_parameters": SECTIONS["rope_parameters"] | {"partial_rotary_factor": 1.0}}
+    for name in ("glm4v_text", "glm4v_moe_text", "glm_image_text", "glm_ocr_text")
 }
 
 MAPPINGS = [
     getattr(modeling_auto, f"MODEL_{name}MAPPING")
     for name in (
         "FOR_SEQ_TO_SEQ_CAUSAL_LM_", "FOR_CAUSAL_LM_", "FOR_MASKED_LM_", "FOR_IMAGE_CLASSIFICATION_",
-        "FOR_SPEECH_SEQ_2_SEQ_", "FOR_IMAGE_TEXT_TO_TEXT_", "FOR_PRETRAINING_", "",
+        "FOR_SPEECH_SEQ_2_SEQ_", "FOR_IMAGE_TEXT_TO_TEXT_", "", "FOR_PRETRAINING_",
     )
 ]  # fmt: skip
 
@@ -90,7 +113,9 @@ def small_model(name: str, cls: type) -> torch.nn.Module:
         Exception: whatever Transformers raises for a configuration of such sizes; ValueError if the model is still large.
     """
     config = CONFIG_MAPPING[name]()
-    fields = {k: v for k, v in config.to_dict().items() if k not in ("transformers_version", "model_type", "architectures")}
+    fields = {
+        k: v for k, v in config.to_dict().items() if k not in ("transformers_version", "model_type", "architectures")
+    }
     config = type(config)(**_lowered(fields, {}) | OVERRIDES.get(name, {}))
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in cls(config).parameters())
@@ -110,7 +135,9 @@ def _lowered(fields: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
     lower = dict(fields)
     for name, value in fields.items():
         token = name.endswith(("_token_id", "_token_index"))
-        if isinstance(value, dict) and name in ("rope_parameters", "rope_scaling"):
+        if name in ("out_features", "out_indices", "stage_names", "per_layer_config"):
+            del lower[name]
+        elif isinstance(value, dict) and name in ("rope_parameters", "rope_scaling"):
             lower[name] = _plain_rotation(value)
         elif isinstance(value, dict) and name not in ("id2label", "label2id"):
             lower[name] = _lowered(value, tokens)
@@ -118,10 +145,13 @@ def _lowered(fields: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
             lower[name] = min(SMALL[name], value)
         elif isinstance(value, int) and token and value >= 60:
             lower[name] = tokens.setdefault(value, 60 + len(tokens))
+        elif isinstance(value, list) and name == "image_size":
+            lower[name] = [SMALL[name]] * len(value)
         elif isinstance(value, list) and token:
             lower[name] = [tokens.setdefault(each, 60 + len(tokens)) if each >= 60 else each for each in value]
-        elif name in ("out_features", "out_indices", "stage_names", "per_layer_config"):
-            del lower[name]
+    heads = ("num_attention_heads", "num_key_value_heads")
+    if set(heads) <= lower.keys() and fields[heads[0]] == fields[heads[1]]:
+        lower[heads[1]] = lower[heads[0]]  # latent attention has as many of the one as of the other
     kinds = next((fields[name] for name in KINDS_OF_LAYERS if isinstance(fields.get(name), list)), [])
     layers = min(4, max(2, len(set(kinds))))
     before = next((fields[name] for name in LAYERS if isinstance(fields.get(name), int)), 0)
@@ -136,9 +166,12 @@ def _lowered(fields: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
 def _plain_rotation(parameters: dict[str, Any]) -> dict[str, Any]:
     """Rotary embeddings without what was learnt for long texts and large heads."""
     if any(isinstance(value, dict) for value in parameters.values()):
-        return {kind: _plain_rotation(value) if isinstance(value, dict) else value for kind, value in parameters.items()}
-    kept = {key: value for key, value in parameters.items() if key in ("rope_theta", "partial_rotary_factor")}
-    return kept | {"rope_type": "default"} | ({"mrope_section": [2, 1, 1]} if "mrope_section" in parameters else {})
+        return {
+            kind: _plain_rotation(value) if isinstance(value, dict) else value for kind, value in parameters.items()
+        }
+    kept = {key: parameters[key] for key in ("rope_theta", "partial_rotary_factor") if parameters.get(key) is not None}
+    sections = {"mrope_section": [2, 1, 1]} if "mrope_section" in parameters else {}
+    return {"rope_theta": 10000.0, "rope_type": "default"} | kept | sections
 
 
 def small_inputs(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -165,16 +165,22 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
             module.training = training
     own = [path for path, module in model.named_modules() if module in watch.attended - watch.called]
     idle = [path for path, module in _named_attention(model).items() if module not in watch.ran]
-    if own or idle or not watch.called:
+    wrong = []
+    if own:
+        wrong.append(f"attention layers that did not call it: {_listed(own)}")
+    if idle:
+        wrong.append(f"layers that did not run: {_listed(idle)}")
+    if not watch.called and not wrong:
+        wrong.append("none has softmax attention")
+    if wrong:
         raise ValueError(
-            f"{kind} accepts attn_implementation={name!r} and does not use it: attention layers that did not call it: "
-            f"{_listed(own + idle)}; if they need other inputs to run at all, give these as "
-            "apply_attention(model, mask, probe={…})"
+            f"{kind} accepts attn_implementation={name!r} and does not use it: {'; '.join(wrong)}; if it needs other inputs to "
+            "run them, give these as apply_attention(model, mask, probe={…})"
         )
 
 
 def _listed(paths: list[str]) -> str:
-    return ", ".join(paths[:4]) + (", …" if len(paths) > 4 else "") if paths else "none was found"
+    return ", ".join(paths[:4]) + (", …" if len(paths) > 4 else "")
 
 
 def _named_attention(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
