@@ -145,8 +145,8 @@ def _lowered(fields: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
             lower[name] = min(SMALL[name], value)
         elif isinstance(value, int) and token and value >= 60:
             lower[name] = tokens.setdefault(value, 60 + len(tokens))
-        elif isinstance(value, list) and name == "image_size":
-            lower[name] = [SMALL[name]] * len(value)
+        elif isinstance(value, list) and name in ("image_size", "patch_size"):
+            lower[name] = [min(SMALL[name], each) for each in value]
         elif isinstance(value, list) and token:
             lower[name] = [tokens.setdefault(each, 60 + len(tokens)) if each >= 60 else each for each in value]
     heads = ("num_attention_heads", "num_key_value_heads")
