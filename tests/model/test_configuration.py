@@ -18,6 +18,9 @@ NON_DEFAULT = {
     "layer_masks": ["full", "random:3;seed=2"],
     "attention_form": "bilinear",
     "attention_scale": 0.25,
+    "normalizer": "entmax15",
+    "qk_norm": True,
+    "qk_norm_scale": 2.5,
     "attention_bias": False,
     "mlp_bias": True,
     "norm_position": "pre",
@@ -60,6 +63,7 @@ def test_defaults():
         "max_position_embeddings": 1024, "embedding_std": 1.0, "pooling": "mean", "hidden_dropout": 0.0,
         "attention_dropout": 0.0, "pad_token_id": 0, "layer_norm_eps": 1e-5, "position_std": None,
         "attention_gain": 1.0, "weight_gain": 1.0, "classifier_dropout": 0.0,
+        "normalizer": "softmax", "qk_norm": False, "qk_norm_scale": 1.0,
     }  # fmt: skip
     assert {name: getattr(config, name) for name in expected} == expected
     assert config.model_type == "semfocus"
@@ -118,6 +122,7 @@ IMPOSSIBLE = [
     ({"weight_gain": float("inf")}, "weight_gain"),
     ({"attention_scale": 0.0}, "attention_scale"),
     ({"attention_scale": float("nan")}, "attention_scale"),
+    ({"qk_norm_scale": 0}, "qk_norm_scale must be a number > 0"),
     ({"pad_token_id": 32}, "pad_token_id=32 must be below vocab_size=32"),
     ({"pad_token_id": -1}, "pad_token_id"),
     ({"attention_form": "bilinear", "attention_bias": True}, "bilinear"),
@@ -150,6 +155,9 @@ WRONG = [
     ({"layer_masks": ["full", 3]}, "layer_masks must be list[str] or None"),
     ({"attention_form": "dense"}, "attention_form must be 'multihead' or 'bilinear', got 'dense'"),
     ({"norm_position": "middle"}, "norm_position"),
+    ({"normalizer": "entmax"}, "normalizer must be 'softmax', 'entmax15' or 'sparsemax', got 'entmax'"),
+    ({"qk_norm": 1}, "qk_norm must be bool, got 1"),
+    ({"qk_norm_scale": None}, "qk_norm_scale must be float or int, got None"),
     ({"position_embedding_type": "rotary"}, "position_embedding_type"),
     ({"pooling": "max"}, "pooling must be 'mean', 'cls' or 'last', got 'max'"),
     ({"hidden_dropout": "0.1"}, "hidden_dropout must be float or int, got '0.1'"),
