@@ -26,6 +26,11 @@ logger = logging.get_logger(__name__)
 LARGEST_SIZE = 2**31 - 1
 LARGEST_FACTOR = 1e30  # squared it is beyond float32, where weights and scores live
 
+AUTO_GAIN = (
+    "; a gain is chosen on inputs: hf_semfocus.choose_attention_gain(config, batch, target_entropy) gives the number "
+    "(semfocus train and compare take model.attention_gain=auto, as they have inputs)"
+)
+
 #: What other models call some of our fields.
 NAMES_ELSEWHERE = {
     **dict.fromkeys(("n_head", "n_heads", "num_heads", "heads"), "num_attention_heads"),
@@ -54,6 +59,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "embedding_std": (0, LARGEST_FACTOR),
     "position_std": (0, LARGEST_FACTOR),
     "attention_gain": (0, LARGEST_FACTOR),
+    "target_entropy": (0, 1),
     "weight_gain": (0, LARGEST_FACTOR),
     "hidden_dropout": (0, 1),
     "attention_dropout": (0, 1),
@@ -80,7 +86,8 @@ def _plain_errors(cls: type) -> type:
             assign(self, name, value)
         except StrictDataclassFieldValidationError:
             kinds = {entry.name: entry.type for entry in dataclasses.fields(self)}
-            raise ValueError(f"{name} must be {_described(kinds[name])}, got {_shown(value)}") from None
+            hint = AUTO_GAIN if name == "attention_gain" and value == "auto" else ""
+            raise ValueError(f"{name} must be {_described(kinds[name])}, got {_shown(value)}{hint}") from None
 
     @functools.wraps(validate)
     def checked_validate(self: Any) -> None:
@@ -157,7 +164,10 @@ class SemFocusConfig(PreTrainedConfig):
         embedding_scale: factor on token embeddings in the forward pass.
         position_std: as `embedding_std` for learned positions, and the factor on sinusoidal ones; None: `embedding_std`.
         attention_gain: factor on the initial bound of the matrices that make scores (W, or query and key): it sharpens
-            attention at the start, and training may undo it.
+            attention at the start, and training may undo it. ``hf_semfocus.choose_attention_gain`` finds the one that gives
+            a stated entropy.
+        target_entropy: for the record: the normalised initial entropy that `attention_gain` was chosen for; None: it was
+            not. The model does not look at it.
         weight_gain: factor on the initial bound of all other linear weights. A linear layer with n inputs is drawn as
             ``torch.nn.Linear`` does it: uniform within ±gain/√n, its bias within ±1/√n.
         classifier_bound: a classifier's weights are drawn uniformly within ±this and its bias is zero; None: as other
@@ -218,6 +228,7 @@ class SemFocusConfig(PreTrainedConfig):
     embedding_scale: float | int = 1.0
     position_std: float | int | None = None
     attention_gain: float | int = 1.0
+    target_entropy: float | int | None = None
     weight_gain: float | int = 1.0
     classifier_bound: float | int | None = None
     layer_norm_eps: float | int = 1e-5

@@ -29,6 +29,7 @@ NON_DEFAULT = {
     "embedding_std": 0.5,
     "position_std": 0.1,
     "attention_gain": 2.0,
+    "target_entropy": 0.4,
     "weight_gain": 0.7,
     "layer_norm_eps": 1e-6,
     "first_norm_eps": 0.0,
@@ -64,6 +65,7 @@ def test_defaults():
         "attention_dropout": 0.0, "pad_token_id": 0, "layer_norm_eps": 1e-5, "position_std": None,
         "attention_gain": 1.0, "weight_gain": 1.0, "classifier_dropout": 0.0,
         "normalizer": "softmax", "qk_norm": False, "qk_norm_scale": 1.0,
+        "target_entropy": None,
     }  # fmt: skip
     assert {name: getattr(config, name) for name in expected} == expected
     assert config.model_type == "semfocus"
@@ -155,6 +157,8 @@ WRONG = [
     ({"layer_masks": ["full", 3]}, "layer_masks must be list[str] or None"),
     ({"attention_form": "dense"}, "attention_form must be 'multihead' or 'bilinear', got 'dense'"),
     ({"norm_position": "middle"}, "norm_position"),
+    ({"attention_gain": "auto"}, "got 'auto'; a gain is chosen on inputs: hf_semfocus.choose_attention_gain(config,"),
+    ({"target_entropy": 1.5}, "target_entropy must be >= 0 and <= 1, got 1.5"),
     ({"normalizer": "entmax"}, "normalizer must be 'softmax', 'entmax15' or 'sparsemax', got 'entmax'"),
     ({"qk_norm": 1}, "qk_norm must be bool, got 1"),
     ({"qk_norm_scale": None}, "qk_norm_scale must be float or int, got None"),
