@@ -37,9 +37,12 @@ class LearnedPositions(nn.Embedding):
     def __init__(self, config: SemFocusConfig) -> None:
         super().__init__(config.max_position_embeddings, config.hidden_size)
 
-    def forward(self, positions_BL: torch.Tensor | None, length: int) -> torch.Tensor:  # type: ignore[override]
-        """``(B or 1, L, d)``; positions None means 0, 1, …"""
-        return self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
+    def forward(  # type: ignore[override]
+        self, positions_BL: torch.Tensor | None, length: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """``(B or 1, L, d)`` in `dtype`; positions None means 0, 1, …"""
+        found = self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
+        return found.to(dtype)
 
 
 class GlobalTokens(nn.Embedding):
@@ -65,17 +68,20 @@ class SinusoidalPositions(nn.Module):
         # Not saved. Loading leaves such buffers uninitialised, so `_init_weights` fills it again.
         self.register_buffer("table", self.compute_table(), persistent=False)
 
-    def compute_table(self) -> torch.Tensor:
-        """``(max_position_embeddings, d)`` in fp32."""
+    def compute_table(self, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> torch.Tensor:
+        """``(max_position_embeddings, d)``."""
         d = self.config.hidden_size
-        rates = torch.exp(torch.arange(0, d, 2, dtype=torch.float32) * (-math.log(10000.0) / d))
-        angles = torch.arange(self.config.max_position_embeddings, dtype=torch.float32)[:, None] * rates
+        rates = torch.exp(torch.arange(0, d, 2, dtype=dtype, device=device) * (-math.log(10000.0) / d))
+        angles = torch.arange(self.config.max_position_embeddings, dtype=dtype, device=device)[:, None] * rates
         table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :d]
         return table * position_std(self.config)
 
-    def forward(self, positions_BL: torch.Tensor | None, length: int) -> torch.Tensor:
-        """``(B or 1, L, d)``; positions None means 0, 1, …"""
-        return self.table[None, :length] if positions_BL is None else self.table[positions_BL]
+    def forward(self, positions_BL: torch.Tensor | None, length: int, dtype: torch.dtype) -> torch.Tensor:
+        """``(B or 1, L, d)`` in `dtype`; positions None means 0, 1, …"""
+        # The table is in fp32, also in a model that was loaded in low precision: it is not a loaded weight. Cast to fp64 it
+        # would keep its rounding.
+        table = self.table if dtype != torch.float64 else self.compute_table(dtype, self.table.device)
+        return (table[None, :length] if positions_BL is None else table[positions_BL]).to(dtype)
 
 
 def position_std(config: SemFocusConfig) -> float:
@@ -148,9 +154,7 @@ class SemFocusEmbeddings(nn.Module):
         if self.positions is not None:
             if positions_BL is not None:
                 positions_BL = positions_BL.clamp(min=0)
-            positions_BLd = self.positions(positions_BL, embedded_BLd.shape[1])
-            # A model that was loaded in low precision has its table, which is not a loaded weight, in fp32.
-            embedded_BLd = embedded_BLd + positions_BLd.to(embedded_BLd.dtype)
+            embedded_BLd = embedded_BLd + self.positions(positions_BL, embedded_BLd.shape[1], embedded_BLd.dtype)
         return self.dropout(embedded_BLd)
 
 

@@ -26,6 +26,11 @@ class WithGlobalTokens(MaskStrategy):
         return self.mask.input_dependent
 
     @property
+    def redrawn(self) -> bool:  # type: ignore[override]
+        """Whether `mask` draws anew in each call."""
+        return self.mask.redrawn
+
+    @property
     def row_by_row(self) -> bool:  # type: ignore[override]
         """Whether `mask` looks at no other query."""
         return self.mask.row_by_row

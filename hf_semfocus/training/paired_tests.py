@@ -222,9 +222,28 @@ def judge_speed(pairs: Sequence[tuple[Convergence, Convergence]], fewest: int = 
     verdict = Verdict.UNDECIDED
     if p <= LEVEL:
         verdict = Verdict.SUPPORTED if towards > 0 else Verdict.CONTRADICTED
-    low, high = sign_flip_interval(lows, highs)
-    ends = [math.exp(value) for value in (hodges_lehmann(lows), hodges_lehmann(highs), low, high)]
-    return Judgement(verdict, n, test, p, *(end if 0 < end < math.inf else None for end in ends))
+    ends = hodges_lehmann(lows), hodges_lehmann(highs), *sign_flip_interval(lows, highs)
+    return _as_ratios(Judgement(verdict, n, test, p, *map(float, ends)))
+
+
+def judge_speed_over_tasks(
+    pairs: Mapping[str, Sequence[tuple[Convergence, Convergence]]], horizons: Mapping[str, int]
+) -> tuple[Judgement, Judgement]:
+    """Whether a mask is faster on average over these tasks, and on tasks of their kind; estimates are speed-ups.
+
+    Args:
+        pairs: by task, (baseline, mask) pairs of the same seeds in the same order.
+        horizons: by task; see :func:`restricted_epochs`.
+
+    Returns:
+        With seeds as units (each value is a seed's mean over the tasks, so tasks need not be independent), and with tasks
+        as units (a task's mean over the seeds).
+    """
+    if len({len(own) for own in pairs.values()}) > 1:
+        raise ValueError(f"the tasks have {[len(own) for own in pairs.values()]} pairs; allowed: equally many")
+    logs = np.array([[restricted_log_ratio(*pair, horizons[task]) for pair in own] for task, own in pairs.items()])
+    by_seed, by_task = (_as_ratios(judge_values(logs.mean(axis))) for axis in (0, 1))
+    return by_seed, by_task
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -316,6 +335,21 @@ def performance_profile(
 def _countable(n: int) -> None:
     if not 1 <= n <= MOST_VALUES:
         raise ValueError(f"{n} values have 2^{n} sign flips; allowed: 1 to {MOST_VALUES} values")
+
+
+def _as_ratios(judged: Judgement) -> Judgement:
+    """Logarithms become ratios, and what has no bound None."""
+
+    def ratio(log: float | None) -> float | None:
+        return math.exp(log) if log is not None and math.isfinite(log) else None
+
+    return replace(
+        judged,
+        estimate_low=ratio(judged.estimate_low),
+        estimate_high=ratio(judged.estimate_high),
+        low=ratio(judged.low),
+        high=ratio(judged.high),
+    )
 
 
 def _subset_means(values: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from hf_semfocus.training.paired_tests import (
     hodges_lehmann,
     holm,
     judge_speed,
+    judge_speed_over_tasks,
     judge_values,
     performance_profile,
     reached_curve,
@@ -170,6 +171,21 @@ def test_censored_pairs_are_judged_by_their_directions():
 def test_an_unfinished_run_makes_no_pair():
     pairs = pairs_of([36, 40, 30, 50, 44], [14, 9, 7, 20, 11])
     assert judge_speed([*pairs, (censored(50, finished=False), reached(5))]).n == 5
+
+
+def test_over_tasks_seeds_and_tasks_are_units():
+    """Twice as fast on two tasks, at the horizon (so equal) on the third: 2^(2/3) for each seed; tasks are too few."""
+    fast = pairs_of([20, 30, 40, 50, 60, 70], [10, 15, 20, 25, 30, 35])
+    pairs = {"a": fast, "b": fast, "c": [(censored(100), censored(100))] * 6}
+    by_seed, by_task = judge_speed_over_tasks(pairs, dict.fromkeys(pairs, 100))
+    assert by_seed.verdict is Verdict.SUPPORTED
+    assert by_seed.estimate_low == by_seed.low == by_seed.high == pytest.approx(2 ** (2 / 3))
+    assert (by_task.verdict, by_task.n) == (Verdict.NOT_TESTED, 3)
+    seven = {str(i): fast for i in range(7)}
+    _, by_task = judge_speed_over_tasks(seven, dict.fromkeys(seven, 100))
+    assert (by_task.verdict, by_task.n, by_task.p) == (Verdict.SUPPORTED, 7, 2 / 128)
+    with pytest.raises(ValueError, match=r"\[6, 5\] pairs"):
+        judge_speed_over_tasks({"a": fast, "b": fast[:5]}, {"a": 100, "b": 100})
 
 
 def test_values_are_judged_against_a_margin():

@@ -1,0 +1,102 @@
+"""The rules of the law of focus, on runs that were made with a known law."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hf_semfocus.training.paired_tests import Verdict
+from tests.recipe_modules import recipe
+
+law = recipe("focus_law")
+TASKS = ("even_pairs", "missing_duplicate_string", "stack_manipulation")
+GAINS = (0.5, 1.0, 1.4, 2.0, 2.8, 3.8, 4.6, 6.0)
+
+
+def entropy_of(mask, gain):
+    """As on untrained models: top-k has at most ln 5 / ln 40, and the two come together where attention is sharp."""
+    whole = 1 / (1 + (gain / 4) ** 3)
+    return whole if mask == "full" else min(whole, 0.436 - 0.03 * math.log(1 + gain))
+
+
+def sweep(y, seeds=6, noise=0.0):
+    rng = np.random.default_rng(0)
+    return [
+        law.FocusRun(task, seed, mask, "gain", gain, y(task, mask, gain, h) + noise * rng.normal(), h, gain**2)
+        for seed in range(seeds)
+        for task in TASKS
+        for mask in ("full", "topk:5")
+        for gain in GAINS
+        for h in [entropy_of(mask, gain) * (1 - 0.01 * seed)]
+    ]
+
+
+def level(task):
+    return 4.0 + TASKS.index(task)
+
+
+def by_entropy(task, mask, gain, h):
+    return level(task) + 3 * h**2 - h
+
+
+def by_mask(task, mask, gain, h):
+    return by_entropy(task, mask, gain, h) - 0.5 * (mask == "topk:5")
+
+
+def test_where_entropy_is_all_the_mask_adds_nothing_and_everything_is_explained():
+    judged, tasks = law.matched(sweep(by_entropy), "topk:5")
+    assert judged.estimate_low == pytest.approx(0, abs=1e-9)
+    assert judged.verdict is Verdict.CONTRADICTED  # an advantage of 10 % is excluded
+    assert tasks == TASKS
+    outside, inside = law.explains(sweep(by_entropy))["entropy"]
+    assert outside.estimate_low == pytest.approx(1)
+    assert inside.estimate_low == pytest.approx(1)
+    assert outside.verdict is Verdict.SUPPORTED
+
+
+def test_an_effect_of_the_mask_beside_entropy_is_found():
+    judged, _ = law.matched(sweep(by_mask), "topk:5")
+    assert judged.estimate_low == pytest.approx(0.5)
+    assert (judged.verdict, judged.p) == (Verdict.SUPPORTED, 2 / 64)
+    found = law.explains(sweep(by_mask))
+    assert found["entropy and mask"][0].estimate_low == pytest.approx(1)
+    assert found["entropy"][0].estimate_low < 1
+
+
+def test_where_ranges_do_not_overlap_nothing_is_tested():
+    runs = [run for run in sweep(by_entropy) if run.mask != "full" or run.gain <= 3]
+    judged, tasks = law.matched(runs, "topk:5")
+    assert (judged.verdict, tasks) == (Verdict.NOT_TESTED, ())
+    only = [run for run in sweep(by_mask) if run.task == TASKS[0] or run.mask != "full" or run.gain <= 3]
+    judged, tasks = law.matched(only, "topk:5")
+    assert (judged.estimate_low, tasks) == (pytest.approx(0.5), TASKS[:1])
+
+
+def test_noise_is_not_explained_and_few_seeds_are_not_tested():
+    noise = sweep(lambda task, *_: level(task), noise=1.0)
+    assert law.explains(noise)["entropy"][0].verdict is Verdict.CONTRADICTED
+    assert law.matched(sweep(by_mask, seeds=5), "topk:5")[0].verdict is Verdict.NOT_TESTED
+
+
+def test_a_law_that_differs_between_tasks_does_not_carry_over():
+    runs = sweep(lambda task, mask, gain, h: h if task == TASKS[0] else -h)
+    outside, _ = law.explains(runs)["entropy"]
+    assert outside.high < 0
+
+
+@pytest.mark.parametrize(("slope", "verdict"), [(-0.8, Verdict.SUPPORTED), (0.8, Verdict.CONTRADICTED)])
+def test_a_vanishing_advantage_is_a_falling_ratio(slope, verdict):
+    runs = sweep(lambda task, mask, gain, h: level(task) + (slope * math.log(gain) if mask == "full" else 0))
+    judged = law.vanishes(runs, "topk:5")
+    assert judged.verdict is verdict
+    assert judged.estimate_low == pytest.approx(-slope)
+
+
+@pytest.mark.parametrize("other", [-0.5, 0.9])
+def test_an_exception_is_one_whichever_way(other):
+    runs = sweep(lambda task, mask, gain, h: (other if task == TASKS[2] else 0.3) * (mask == "full"), noise=1e-3)
+    judged = law.exception(runs, TASKS[2], "topk:5")
+    assert judged.verdict is Verdict.SUPPORTED
+    assert judged.estimate_low == pytest.approx(other - 0.3, abs=0.01)
+    alike = sweep(lambda task, mask, gain, h: 0.3 * (mask == "full"), noise=0.1)
+    assert law.exception(alike, TASKS[2], "topk:5").verdict is not Verdict.NOT_TESTED
