@@ -459,3 +459,29 @@ def test_masks_that_draw_change_no_training_by_being_evaluated(tiny, tmp_path):
     assert same_weights(tmp_path / "one", tmp_path / "less")
     heldout = [[row["heldout_loss"] for row in curve(tmp_path / name)] for name in ("one", "less")]
     assert heldout[0] == heldout[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("even_pairs", {}),
+        ("stack_manipulation", {"momentum": 0.9, "weight_decay": 0.01, "batch_size": 64}),
+        ("even_pairs", {"optimizer": "adamw", "learning_rate": 0.01, "max_grad_norm": 0.0, "bf16": True}),
+    ],
+    ids=["sgd", "momentum", "adamw"],
+)
+def test_a_process_alone_trains_as_trainer_itself_does_bit_by_bit(tiny, tmp_path, monkeypatch, task, options):
+    from torch.optim.lr_scheduler import LambdaLR
+    from transformers import Trainer
+
+    from hf_semfocus.training import trainer
+
+    options = {"lr_decay": 0.9, "max_grad_norm": 0.5, "shorten_evaluation": True, **options}
+    spec = tiny(task=task, model={"hidden_dropout": 0.1}, training=options)
+    run_unit(spec, tmp_path / "ours")
+    monkeypatch.setattr(trainer.SemFocusTrainer, "_trains_alone", lambda self: False)
+    monkeypatch.setattr(trainer.SemFocusTrainer, "create_optimizer", Trainer.create_optimizer)
+    monkeypatch.setattr(trainer.EpochLR, "step", LambdaLR.step)
+    run_unit(spec, tmp_path / "theirs")
+    assert same_weights(tmp_path / "ours", tmp_path / "theirs")
+    assert curve(tmp_path / "ours") == curve(tmp_path / "theirs")
