@@ -7,7 +7,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
 from hf_semfocus import apply_attention, register_attention
-from hf_semfocus.model.any_model import _named_attention
+from hf_semfocus.model.any_model import attention_modules
 from tests.model.any_models import (
     BOTH,
     DECODERS,
@@ -167,7 +167,7 @@ def test_attention_weights_on_request(build):
                 assert torch.isclose(total, (kept > 0).double()).all()
             if by_definition is not None:
                 torch.testing.assert_close(weights, by_definition, atol=1e-9, rtol=1e-9)
-    assert len(observed[names[0]]) == len(_named_attention(model)) // (3 if build in BOTH else 1)
+    assert len(observed[names[0]]) == len(attention_modules(model)) // (3 if build in BOTH else 1)
 
 
 def test_dropout_in_training_drops_weights_and_scales_the_others():
