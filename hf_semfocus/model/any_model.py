@@ -80,7 +80,8 @@ def apply_attention(
 
     Raises:
         ValueError: if a layer computed softmax attention and did not call ours, or one that is called attention did not run,
-            naming it; or if the forward pass failed. The model then has the implementation that it had. Also for what is no model of Transformers, and for one without weights (meta device).
+            naming it; or if the forward pass failed. The model then has the implementation that it had. Also for what is no
+            model of Transformers, and for one without weights (meta device).
 
     Example:
         >>> from transformers import BertConfig, BertModel
