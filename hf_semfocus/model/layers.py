@@ -208,6 +208,9 @@ class SemFocusAttention(nn.Module):
             query, key = self._split(self.score_matrix(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
         else:
             query, key = self._split(self.query(hidden_BLd)), self._split(self.key(hidden_BLd))
+        return self._normed(query, key)
+
+    def _normed(self, query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return (query, key) if self.qk_norm is None else self.qk_norm(query, key)
 
     def _project(self, hidden_BLd: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -218,7 +221,7 @@ class SemFocusAttention(nn.Module):
         weight = torch.cat([part.weight for part in parts])
         bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
         query, key, value = F.linear(hidden_BLd, weight, bias).chunk(3, dim=-1)
-        return self._split(query), self._split(key), self._split(value)
+        return *self._normed(self._split(query), self._split(key)), self._split(value)
 
     def read_mask_state(self) -> Any:
         """What the layer's strategy works with in this forward pass; see :meth:`MaskState.read`."""

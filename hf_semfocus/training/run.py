@@ -76,14 +76,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     check_ships([parse_mask(spec.mask)])
     keep_freed_memory()
     use_fast_products()
-    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
-    with state.main_process_first():  # one process prepares the rows, the others read its cache
-        data = load_task(spec.task, **spec.data_options())
-    splits = ("train", "validation", spec.training.heldout_split)
-    rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in dict.fromkeys(splits)}
-    longest = max(split.input_ids.shape[1] for split in rows.values())
-    inputs = first_inputs(rows["train"])
-    model = build_model(spec, tokenizer, longest, inputs)
+    tokenizer, data, rows, model, inputs = _prepared(spec)
     start = _initial_attention(model, inputs)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
     # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
@@ -130,10 +123,30 @@ def check_memory(spec: RunSpec) -> None:
         )
 
 
-def first_inputs(train: TensorRows) -> dict[str, torch.Tensor]:
-    """The training inputs on which untrained attention is measured (the protocol says how many)."""
-    batch = train.batch(slice(0, INITIAL_ROWS))
-    return {name: value for name, value in batch.items() if name != "labels"}
+def _prepared(spec: RunSpec) -> tuple[Any, Any, dict[str, TensorRows], PreTrainedModel, dict[str, torch.Tensor]]:
+    """Tokenizer, data, the rows of each split, the untrained model, and the inputs on which its attention is measured."""
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
+    with process_state().main_process_first():  # one process prepares the rows, the others read its cache
+        data = load_task(spec.task, **spec.data_options())
+    splits = ("train", "validation", spec.training.heldout_split)
+    rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in dict.fromkeys(splits)}
+    longest = max(split.input_ids.shape[1] for split in rows.values())
+    batch = rows["train"].batch(slice(0, INITIAL_ROWS))
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    return tokenizer, data, rows, build_model(spec, tokenizer, longest, inputs), inputs
+
+
+def untrained_attention(spec: RunSpec) -> dict[str, Any] | None:
+    """What a run of `spec` records of its attention before training: ``initial_attention`` of its result.
+
+    Returns:
+        The fields of `InitialAttention`, ``attention_gain`` (the number, also where it is chosen) and ``rows``; None where no
+        input has two tokens.
+    """
+    check_memory(spec)
+    use_fast_products()
+    *_, model, inputs = _prepared(spec)
+    return _initial_attention(model, inputs)
 
 
 def build_model(
@@ -146,7 +159,7 @@ def build_model(
         tokenizer: gives the vocabulary's size and the padding id.
         longest: tokens of the longest row. There are as many positions as it takes with padding and global tokens, unless
             `spec.model` says another number; attended padding goes up to it, unless `spec.model` says how far.
-        inputs: what the attention gain is chosen on, where `spec.model` leaves it to be chosen: see :func:`first_inputs`.
+        inputs: what the attention gain is chosen on, where `spec.model` leaves it to be chosen.
 
     Raises:
         ValueError: `spec.model` says a number of positions that has no room for it, or a target that no gain gives.

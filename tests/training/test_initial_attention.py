@@ -11,7 +11,7 @@ from hf_semfocus.analysis import initial_attention
 from hf_semfocus.analyze_sources import initial_model, loaded, source_of
 from hf_semfocus.cli import main
 from hf_semfocus.data import build_tokenizer, load_task
-from hf_semfocus.training.run import _initial_attention, build_model, run_unit
+from hf_semfocus.training.run import _initial_attention, build_model, run_unit, untrained_attention
 from hf_semfocus.training.run_files import read_run
 
 from .test_run import Killed, curve, killer, same_weights
@@ -30,6 +30,7 @@ def test_a_run_records_the_attention_of_its_untrained_model(tiny, tmp_path):
     assert recorded["entropy"] < math.log(3) / math.log(12) < recorded["entropy_all"]
     assert (recorded["attention_gain"], recorded["rows"]) == (2.0, 200)
     assert json.loads((tmp_path / "result.json").read_text())["initial_attention"] == recorded
+    assert untrained_attention(spec) == recorded
 
 
 def test_recording_changes_no_weight_also_where_the_mask_draws(tiny, tmp_path, monkeypatch):
