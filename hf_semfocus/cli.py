@@ -300,6 +300,24 @@ def _parser() -> argparse.ArgumentParser:
     analyze.add_argument("--seed", type=int, default=0, help="of the noise and the directions")
     analyze.add_argument("--output", metavar="DIR", help="write analysis.txt, .csv, .json and pictures there")
 
+    advise = command(
+        "advise",
+        _advise,
+        "say what attention looks like before training, and which change the stored evidence supports",
+        "semfocus advise even_pairs",
+    )
+    advise.add_argument(
+        "task_or_run",
+        metavar="TASK_OR_RUN",
+        help="a task, with the paper's recipe and the options given here over it, or a run's folder",
+    )
+    advise.add_argument("--mask", help="of a task's model: a mask specification or a variant (default: full)")
+    advise.add_argument("--seed", type=int, help="of a task's model: fixes the data and the weights (default: 0)")
+    advise.add_argument(
+        "--evidence", metavar="FILE", help="a summary by recipes/focus_law.py (default: what came with this version)"
+    )
+    _add_run_options(advise)
+
     bench = commands.add_parser(
         "bench",
         help="measure speed and memory",
@@ -579,6 +597,13 @@ def _analyze(options: argparse.Namespace) -> int:
     from .analyze_commands import run_analyze
 
     return run_analyze(options, _console())
+
+
+def _advise(options: argparse.Namespace) -> int:
+    _quiet_libraries()
+    from .advise_commands import run_advise
+
+    return run_advise(options, _asked(options), _console())
 
 
 def _card(options: argparse.Namespace) -> int:

@@ -103,8 +103,13 @@ def summary(runs: Sequence[FocusRun], command: str = "") -> dict[str, Any]:
 
     A change's values are logarithms of restricted epochs of full attention over its own, one a seed: on each task, and their
     mean over all tasks (task None). Each is judged alone.
+
+    Raises:
+        ValueError: there is no run to compare with.
     """
     baseline = {(run.task, run.seed): run for run in runs if run.label == "full"}
+    if not baseline:
+        raise ValueError("no run of full attention as it is has ended; nothing can be compared")
     tasks, labels = _tasks(runs), list(dict.fromkeys(run.label for run in runs if run.label != "full"))
     groups, changes = [], []
     for label in ["full", *labels]:
@@ -137,7 +142,7 @@ def summary(runs: Sequence[FocusRun], command: str = "") -> dict[str, Any]:
         "seeds": _seeds(runs),
         "runs": len(runs),
         "censored": sum(run.censored for run in runs),
-        "baseline_entropy": [min(entropies), max(entropies)] if entropies else None,
+        "baseline_entropy": [min(entropies), max(entropies)],
         "judgements": _judgements(runs),
         "changes": changes,
         "groups": groups,
@@ -328,8 +333,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         runs = [run for folder in options.run_dirs for run in read_focus_runs(folder)]
-        if not runs:
-            raise ValueError("no run has ended yet; nothing can be said")
         keys = [(run.task, run.label, run.seed) for run in runs]
         if twice := next((key for key in keys if keys.count(key) > 1), None):
             raise ValueError(f"two folders hold the run {twice}; give each run once")

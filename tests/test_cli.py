@@ -37,7 +37,9 @@ def run(*arguments):
     return ended.value.code or 0
 
 
-@pytest.mark.parametrize("command", ["tasks", "masks", "generate", "train", "compare", "report", "card", "bench"])
+@pytest.mark.parametrize(
+    "command", ["tasks", "masks", "generate", "train", "compare", "report", "card", "advise", "bench"]
+)
 def test_every_command_has_help_with_an_example(command, capsys):
     assert run(command, "--help") == 0
     out = capsys.readouterr().out
