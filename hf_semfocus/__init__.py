@@ -1,6 +1,7 @@
 """Semantic focus for Transformers: sparse self-attention, studied for how fast and how well a model learns.
 
-Importing this registers the SemFocus classes with Transformers' Auto classes, and does nothing else.
+Importing this registers the SemFocus classes with Transformers' Auto classes and makes the names of `register_attention` known, so that
+saved models load. It does nothing else.
 """
 
 from transformers import (
@@ -12,6 +13,7 @@ from transformers import (
 )
 
 from hf_semfocus.model.any_model import apply_attention, register_attention
+from hf_semfocus.model.any_model_saving import resolve_names
 from hf_semfocus.model.mask_strategies import (
     MaskContext,
     MaskStrategy,
@@ -35,6 +37,7 @@ AutoModel.register(SemFocusConfig, SemFocusModel, exist_ok=True)
 AutoModelForMaskedLM.register(SemFocusConfig, SemFocusForMaskedLM, exist_ok=True)
 AutoModelForSequenceClassification.register(SemFocusConfig, SemFocusForSequenceClassification, exist_ok=True)
 AutoModelForTokenClassification.register(SemFocusConfig, SemFocusForTokenClassification, exist_ok=True)
+resolve_names(register_attention)
 
 __all__ = [
     "MaskContext",

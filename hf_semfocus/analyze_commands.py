@@ -3,6 +3,7 @@
 import argparse
 import io
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -29,6 +30,7 @@ from .analyze_sources import (
 )
 from .data import load_task, task_info
 from .data.options import check_options
+from .products import use_fast_products
 from .report.analysis_pictures import pictures
 from .report.analysis_tables import quantities_csv, terminal_tables
 from .report.files import drawn, write_whole
@@ -46,6 +48,7 @@ WIDTH = 100
 
 def run_analyze(options: argparse.Namespace, console: Console) -> int:
     """Measures each checkpoint at initialisation (where its run is known) and as it is; prints, and writes `--output`."""
+    use_fast_products()
     import_strategies(options.imports)
     sources = [source_of(Path(name)) for name in options.checkpoints]
     mask = chosen_mask(options.mask, sources)
@@ -53,7 +56,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         if getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: at least 1")
     if options.text is not None:
-        what, rows_of = _text(options)
+        what, rows_of = _text(options, console)
     else:
         what, rows_of = _task(options, sources)
     if options.output is not None and Path(options.output).exists() and not Path(options.output).is_dir():
@@ -67,7 +70,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
             raise ValueError(f"{source.folder} takes {most} tokens, and the inputs have {longest}; choose --length")
     folder = None if options.output is None else Path(options.output)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.realpath(folder), exist_ok=True)
     points = _measured(named, mask, options, console)
     paths = [_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
     found = {
@@ -82,7 +85,6 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         "between": _between(points),
         "paths": paths,
     }
-    _show(found, console)
     if folder is not None:
         text = io.StringIO()
         _show(found, Console(file=text, width=WIDTH))
@@ -91,6 +93,8 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         write_json(folder / "analysis.json", found)
         for name, figure in pictures(found).items():
             write_whole(folder / f"{name}.png", drawn(figure, "png"))
+    _show(found, console)
+    if folder is not None:
         console.print(f"results: {folder}", soft_wrap=True, highlight=False)
     return 0
 
@@ -114,7 +118,7 @@ def _show(found: Mapping[str, Any], console: Console) -> None:
 RowsOf = Callable[[Source, PreTrainedModel], Any]
 
 
-def _text(options: argparse.Namespace) -> tuple[dict[str, Any], RowsOf]:
+def _text(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any], RowsOf]:
     """What is measured on, for the JSON, and the rows for each model: lines of a text."""
     if options.task is not None:
         raise ValueError(f"got both --task {options.task} and --text {options.text}; allowed: one of them")
@@ -124,7 +128,14 @@ def _text(options: argparse.Namespace) -> tuple[dict[str, Any], RowsOf]:
     file = Path(options.text)
 
     def rows_of(source: Source, model: PreTrainedModel) -> Any:
-        return text_rows(source, model, file, options.examples, length)
+        return text_rows(
+            source,
+            model,
+            file,
+            options.examples,
+            length,
+            lambda told: console.print(told, soft_wrap=True, highlight=False),
+        )
 
     return {"task": None, "text": file.name, "length": length, "split": None}, rows_of
 
@@ -172,7 +183,7 @@ def _measured(
     points = []
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
     ) as bars:
         bar = bars.add_task("", total=len(jobs))
         for number, (name, moment, source, model, rows) in enumerate(jobs):
@@ -186,7 +197,7 @@ def _measured(
             )  # fmt: skip
             epochs = 0 if moment == "initial" else source.epochs
             points.append({"name": name, "moment": moment, "epochs": epochs, **found})
-            if not console.is_terminal:
+            if not console.is_interactive:
                 console.print(
                     f"{name}, {moment}: measured ({number + 1}/{len(jobs)})", soft_wrap=True, highlight=False
                 )

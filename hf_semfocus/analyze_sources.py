@@ -1,6 +1,6 @@
 """Finds and loads what `semfocus analyze` is asked to measure: checkpoints, the runs that made them, and text to measure on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,10 +134,13 @@ def with_weights(cls: Any, folder: Path, **options: Any) -> PreTrainedModel:
         raise ValueError(f"{folder} holds a model that cannot be loaded ({reason})") from None
 
 
-def text_rows(source: Source, model: PreTrainedModel, file: Path, most: int, longest: int) -> list[dict[str, Any]]:
+def text_rows(
+    source: Source, model: PreTrainedModel, file: Path, most: int, longest: int, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """The first `most` lines of a text as token ids of the checkpoint's own tokenizer, cut at `longest` tokens.
 
-    A causal language model gets its inputs as labels, and with them a loss; any other has none here.
+    A causal language model gets its inputs as labels, and with them a loss; any other has none here. `tell` hears how many
+    tokens the tokenizer does not know.
 
     Raises:
         ValueError: no such file, no line with text in it, or no tokenizer beside the model.
@@ -159,6 +162,9 @@ def text_rows(source: Source, model: PreTrainedModel, file: Path, most: int, lon
     ids = [tokenizer(line, truncation=True, max_length=longest)["input_ids"] for line in lines]
     if max(map(max, ids)) >= model.get_input_embeddings().num_embeddings:
         raise ValueError(f"the tokenizer of {source.folder} has more tokens than the model; allowed: its own")
+    unknown, tokens = sum(row.count(tokenizer.unk_token_id) for row in ids), sum(map(len, ids))
+    if unknown:
+        tell(f"{source.folder}: {unknown} of {tokens} tokens are unknown to its tokenizer ({tokenizer.unk_token})")
     causal = "CausalLM" in type(model).__name__ or "LMHead" in type(model).__name__
     return [{"input_ids": row, **({"labels": row} if causal else {})} for row in ids]
 

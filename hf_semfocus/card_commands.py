@@ -68,13 +68,13 @@ def comparison_cards(
     Returns:
         The cards that were written.
     """
-    cards, without_model = [], 0
+    cards, without_model, without_card = [], 0, []
     runs = read_runs(folder, read_experiment(folder))
     with console.status("") as status:
         for number, run in enumerate(runs, start=1):
             if run.folder is None or run.status not in CARDED:
                 if not changed_only:
-                    console.print(f"no card for {'/'.join(map(str, run.key))}: {run.status}", soft_wrap=True)
+                    without_card.append(f"no card for {'/'.join(map(str, run.key))}: {run.status}")
                 continue
             if missing_model_file(run.folder / "model") is not None:
                 without_model += 1
@@ -84,6 +84,8 @@ def comparison_cards(
                 cards += fresh_card(run.folder)
             else:
                 cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
+    for told in without_card:
+        console.print(told, soft_wrap=True)
     if without_model:
         console.print(
             f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They have no card, and need "

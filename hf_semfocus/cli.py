@@ -1,6 +1,8 @@
 """The command `semfocus`; its subcommands are in `_parser`. Bad input ends with one line and exit code 2."""
 
 import argparse
+import codecs
+import difflib
 import errno
 import os
 import re
@@ -15,13 +17,33 @@ from typing import Any, NoReturn
 # Torch and safetensors raise plain RuntimeErrors (or types of their own) for what the machine lacks.
 NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What stands for a character that the output's encoding lacks (a redirect on Windows, the C locale); any other becomes "?".
+NEAREST = {"■": "#", "·": ".", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "×": "x", "τ": "tau"}
+TABLE_WIDTH = 80  # what every table fits into
 LONGEST_WORD = 400
 LONGEST_DRAWN = 500
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any):
+        # --mask would be taken for --masks.
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(self, args=None, namespace=None):
+        """As argparse's, but what is left over is an error here, where the nearest option is known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = unknown[0].partition("=")[0]
+            near = (
+                difflib.get_close_matches(option, self._option_string_actions, n=1) if option.startswith("-") else []
+            )
+            self.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         """One line instead of the usage and a line."""
+        if commas := re.search(r"invalid int value: '(-?\d+(?:,-?\d+)+,?)'", message):
+            message += f"; several are arguments of their own: {commas[1].replace(',', ' ')}"
         self.exit(2, f"{self.prog}: {_shortened(message)} (see {self.prog} --help)\n")
 
 
@@ -35,6 +57,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescription
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits: 0 done, 1 a run of a comparison failed, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _print_whatever_comes()
     options = _parser().parse_args(arguments)
     if getattr(options, "output", None) == "" or getattr(options, "directory", None) == "":
         print(f"semfocus {options.command}: the folder's name is empty", file=sys.stderr)
@@ -46,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, str) and "\0" in part:
                 print(f"semfocus {options.command}: {name} is {part!r}; allowed: no NUL characters", file=sys.stderr)
+                sys.exit(2)
+            if name in ("tasks", "masks", "shapes") and isinstance(part, str) and "," in part:
+                told = f"{name} is {part!r}; allowed: arguments of their own, {' '.join(re.split(', *', part))}"
+                print(f"semfocus {options.command}: {told}", file=sys.stderr)
                 sys.exit(2)
     options.command_line = shlex.join(["semfocus", *arguments])
     try:
@@ -66,6 +93,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"semfocus {options.command}: {message}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+def _print_whatever_comes() -> None:
+    """From now on no character ends the program because stdout or stderr cannot take it."""
+
+    def nearest(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)  # what a stream that is written to raises
+        text = "".join(NEAREST.get(character, "?") for character in error.object[error.start : error.end])
+        return text, error.end
+
+    codecs.register_error("semfocus.nearest", nearest)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # None without a console; a notebook's own kind takes everything
+            stream.reconfigure(errors="semfocus.nearest")
 
 
 def _one_line(error: Exception, output: str | None) -> str | None:
@@ -170,6 +211,11 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=int, help="fixes the data, the initial weights and the batch order (default: 0)")
     train.add_argument(
         "--config", help="YAML or JSON file with fields of RunSpec (a run's spec.json); options given here go over it"
+    )
+    train.add_argument(
+        "--threads",
+        type=int,
+        help="torch threads on the CPU; more help long inputs and wide models (default: 1, as `compare` has, or OMP_NUM_THREADS)",
     )
     _add_run_options(train)
 
@@ -377,7 +423,12 @@ def _console():
     from rich.console import Console
 
     # Under `accelerate launch` every process runs this code; one of them speaks.
-    return Console(quiet=os.environ.get("RANK", "0") != "0")
+    console = Console(quiet=os.environ.get("RANK", "0") != "0")
+    if (
+        not console.is_interactive and console.width < TABLE_WIDTH
+    ):  # a log can be read at any width; what is cut off is lost
+        console.width = TABLE_WIDTH
+    return console
 
 
 def _tasks(options: argparse.Namespace) -> int:
@@ -413,7 +464,9 @@ def _masks(options: argparse.Namespace) -> int:
         raise ValueError(f"length is {options.length}; allowed: 1 … {LONGEST_DRAWN}, to draw a mask")
 
     _console().print(
-        drawn_mask(options.mask, options.length) if options.mask is not None else mask_table(), highlight=False
+        drawn_mask(options.mask, options.length) if options.mask is not None else mask_table(),
+        highlight=False,
+        soft_wrap=options.mask is not None,  # a row that goes on in the next line is no picture
     )
     return 0
 
@@ -436,7 +489,13 @@ def _train(options: argparse.Namespace) -> int:
             f"mask_source is {values['mask_source']!r}, and the code of {spec.mask} has {spec.mask_source!r}: it is another one "
             "than was recorded; leave mask_source out to train with the code as it is"
         )
+    if options.threads is not None and options.threads < 1:
+        raise ValueError(f"threads is {options.threads}; allowed: at least 1")
     _quiet_libraries()
+    import torch
+
+    if options.threads is not None or "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(options.threads or 1)
     from .terminal import EpochBar
     from .training.run import run_unit
 
@@ -496,10 +555,10 @@ def _compare(options: argparse.Namespace) -> int:
         results = compare(experiment, options.output, options.jobs, command, bars.update)
     if not _main_process():
         return 0
-    summary = write_summary(Path(options.output))
+    summary, page = write_summary(Path(options.output)), write_report(Path(options.output))
     comparison_cards(Path(options.output), console, changed_only=True)
     console.print(terminal_table(summary))
-    console.print(f"report: {write_report(Path(options.output))}", soft_wrap=True, highlight=False)
+    console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return 1 if any(result["status"] == "failed" for result in results) else 0
 
 
@@ -509,9 +568,9 @@ def _report(options: argparse.Namespace) -> int:
     from .training.summary import write_summary
 
     console = _console()
-    summary = write_summary(Path(options.directory))
+    summary, page = write_summary(Path(options.directory)), write_report(Path(options.directory))
     console.print(terminal_table(summary))
-    console.print(f"report: {write_report(Path(options.directory))}", soft_wrap=True, highlight=False)
+    console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return 0
 
 

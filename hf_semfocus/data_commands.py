@@ -1,6 +1,7 @@
 """The commands about data alone: `semfocus tasks`, `generate` and `bench data`."""
 
 import argparse
+import os
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -19,12 +20,14 @@ from .training.options import parse_length
 
 def run_tasks(options: argparse.Namespace, console: Console) -> int:
     """Lists the tasks, or shows one; with `--pictures`, draws their examples."""
-    console.print(task_table(options.task))
+    table = task_table(options.task)
     if options.pictures is not None:
         folder = Path(options.pictures)
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.realpath(folder), exist_ok=True)
         for name in [options.task] if options.task else list_tasks():
             draw_example(name).savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+    console.print(table)
+    if options.pictures is not None:
         console.print(f"pictures: {folder}", soft_wrap=True, highlight=False)
     return 0
 
@@ -44,7 +47,7 @@ def run_generate(options: argparse.Namespace, console: Console) -> int:
         asked["allow_duplicates"] = True
     checked = check_options(options.task, asked)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, disable=not console.is_interactive) as bars:
         shown: dict[str, TaskID] = {}
 
         def progress(split: str, done: int, total: int) -> None:

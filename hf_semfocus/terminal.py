@@ -1,4 +1,4 @@
-"""What long work looks like in a terminal: bars where there is one, a line an event where there is not (a log, CI)."""
+"""What long work looks like in a terminal: bars where one can redraw, a line an event elsewhere (a log, CI, TERM=dumb)."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ class EpochBar:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not console.is_interactive,
         )
         self.bar = self.progress.add_task(name, total=epochs, accuracies=accuracies(None))
 
@@ -61,7 +61,7 @@ class EpochBar:
     def update(self, entry: dict[str, Any]) -> None:
         """Shows an epoch's history entry."""
         self.progress.update(self.bar, completed=entry["epoch"], accuracies=accuracies(entry))
-        if not self.console.is_terminal:
+        if not self.console.is_interactive:
             self.console.print(
                 f"{self.name}  epoch {entry['epoch']}/{self.epochs}  {accuracies(entry)}", soft_wrap=True
             )
@@ -84,7 +84,7 @@ class ComparisonBars:
             TextColumn("{task.fields[accuracies]}"),
             TimeElapsedColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not console.is_interactive,
         )
         self.all = self.progress.add_task("[bold]runs", total=total, accuracies="")
         self.bars: dict[str, TaskID] = {}

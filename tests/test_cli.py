@@ -4,12 +4,15 @@ import errno
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hf_semfocus.cli import main
 
+ROOT = Path(__file__).parents[1]
 TINY = [
     "--length",
     "12",
@@ -145,6 +148,26 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["bench", "data", "parity_check", "--rows", "1"], ["rows", "1"]),
         (["bench", "data", "parity_check", "--repeats", "0"], ["repeats", "at least 1", "0"]),
         (["tasks", "listop"], ["listop", "listops"]),
+        (
+            ["compare", "--preset", "quickstart", "--output", "OUT", "--mask", "topk:5"],
+            ["'--mask'", "did you mean --masks"],
+        ),
+        (
+            ["compare", "--preset", "quickstart", "--output", "OUT", "--epoch=3"],
+            ["--epoch=3", "did you mean --epochs"],
+        ),
+        (["tasks", "even_pairs", ""], ["unknown argument ''"]),
+        (
+            ["compare", "--preset", "quickstart", "--output", "OUT", "--masks", "full,topk:5"],
+            ["full,topk:5", "full topk:5"],
+        ),
+        (
+            ["compare", "--preset", "quickstart", "--output", "OUT", "--tasks", "even_pairs,listops"],
+            ["even_pairs listops"],
+        ),
+        (["compare", "--preset", "quickstart", "--output", "OUT", "--seeds", "0,1"], ["--seeds", "0,1", "0 1"]),
+        (["bench", "attention", "--shapes", "1x8,1x16"], ["1x8,1x16", "1x8 1x16"]),
+        (["train", "even_pairs", "--output", "OUT", "--threads", "0"], ["threads", "0", "at least 1"]),
     ],
     ids=lambda value: " ".join(value)[:80].replace("\0", "NUL") if isinstance(value, list) else None,
 )
@@ -247,6 +270,55 @@ def test_a_range_of_lengths_is_set_as_it_is_given(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text("length: 4-100000")
     assert run("train", "even_pairs", "--config", tmp_path / "c.yaml", "--output", tmp_path / "OUT") == 2
     assert "length must be an integer from 1 to 4096, got 100000" in capsys.readouterr().err
+
+
+def test_help_and_mistakes_do_not_wait_for_torch():
+    code = """
+import sys
+import semfocus_command
+for arguments in (["--version"], ["--help"], ["compare", "--help"], ["tasks", "--pictuers", "x"]):
+    try:
+        semfocus_command.main(arguments)
+    except SystemExit as ended:
+        print(ended.code)
+assert not {"torch", "transformers", "datasets", "rich"} & set(sys.modules)
+try:
+    semfocus_command.main(["masks", "banded:3", "--length", "3"])
+except SystemExit as ended:
+    assert ended.code == 0
+import hf_semfocus.cli
+from transformers import AutoConfig
+assert AutoConfig.for_model("semfocus").mask == "topk:5"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\d$", done.stdout, re.MULTILINE) == ["0", "0", "0", "2"]
+    assert "■ ■ ■" in done.stdout
+    assert "did you mean --pictures?" in done.stderr
+
+
+def test_the_package_is_a_command_too():
+    command = [sys.executable, "-m", "hf_semfocus"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "semfocus")
+
+
+@pytest.mark.parametrize(
+    ("environment", "option", "expected"),
+    [(None, [], 1), ("2", [], 3), (None, ["--threads", "2"], 2), ("2", ["--threads", "2"], 2)],
+)
+def test_training_takes_one_thread_unless_it_is_told_otherwise(environment, option, expected, tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if environment is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", environment)
+    torch.set_num_threads(3)
+    try:
+        assert run("train", "even_pairs", *TINY, *option, "--epochs", "1", "--output", tmp_path / "one") == 0
+        assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_listings(capsys):
@@ -368,6 +440,21 @@ def test_a_mask_of_ones_own_is_compared_by_one_command_and_ships_in_its_checkpoi
         assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command", [["train", "even_pairs"], ["compare", "--preset", "quickstart", "--masks", "full"]]
+)
+def test_a_mask_that_no_checkpoint_could_hold_is_refused_before_training(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = f"own-{command[0]}"
+    (tmp_path / f"{name}.py").write_text(OWN_MASK.replace("every_other", f"other_{command[0]}"))
+    mask = [f"other_{command[0]}:2"] if command[0] == "compare" else ["--mask", f"other_{command[0]}:2"]
+    assert run(*command, *mask, *TINY, "--import", f"{name}.py", "--output", "OUT") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert f"{name}.py" in lines[0]
+    assert not (tmp_path / "OUT").exists()
+
+
 def test_train_shows_both_accuracies_and_goes_on_when_started_again(tmp_path, capsys):
     assert run("train", "even_pairs", *TINY, "--mask", "topk:3", "--output", tmp_path / "one") == 0
     out = capsys.readouterr().out
@@ -379,6 +466,14 @@ def test_train_shows_both_accuracies_and_goes_on_when_started_again(tmp_path, ca
     assert "epoch 1/2" not in capsys.readouterr().out
     assert run("train", "even_pairs", *TINY, "--mask", "topk:4", "--output", tmp_path / "one") == 2
     assert "mask: 'topk:3' there, 'topk:4' asked" in capsys.readouterr().err
+    other = [
+        "--batch-size",
+        "25",
+        "--epochs",
+        "3",
+    ]  # batches of another size would not be those that it would have had
+    assert run("train", "even_pairs", *TINY, *other, "--mask", "topk:3", "--output", tmp_path / "one") == 2
+    assert "training.batch_size: 50 there, 25 asked" in capsys.readouterr().err
 
 
 @pytest.mark.slow

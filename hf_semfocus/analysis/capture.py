@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ..model import any_model
+from ..model import any_model_attention
+from ..model.any_model_saving import is_ours
 from ..model.attention_interface import expand_attention_mask, split_attention_mask
 from ..model.attention_reference import compute_dtype, repeat_heads, score_scale, without_autocast
 from ..model.mask_base import MaskStrategy, check_valid, first_valid_key
@@ -177,14 +178,14 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
         if id(module) in inside:
             seen(scale=scaling, **arguments)
 
-    any_model.observers.append(observe)
+    any_model_attention.observers.append(observe)
     try:
         handles += [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
         model.eval()
         with torch.no_grad():
             model(**batch)
     finally:
-        any_model.observers.remove(observe)
+        any_model_attention.observers.remove(observe)
         for handle in handles:
             handle.remove()
         for module, training in modes:
@@ -195,7 +196,7 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
 
 def _goes_through_ours(module: torch.nn.Module) -> bool:
     name = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    return isinstance(name, str) and name.startswith(any_model.PREFIX)
+    return is_ours(name)
 
 
 def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator[LayerScores]:

@@ -11,6 +11,7 @@ import torch
 
 from ..model.attention_sparse import choose_path
 from ..model.mask_registry import parse_mask
+from ..products import products_by
 from .cases import Case, Setting, memory_of_the_machine
 from .implementations import IMPLEMENTATIONS, Attend, NotInstalledError
 from .memory import peak_extra_bytes
@@ -157,6 +158,8 @@ def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[
             notes[name] = f"needs {needed / 2**30:.3g} GiB"
         else:
             steps[name] = step_of(case, setting, attend)
+            if name == "dense":
+                steps[name] = _with_pytorch_products(steps[name])
     warm = 0.0
     for name in list(steps):
         try:
@@ -188,6 +191,16 @@ def _case(case: Case, setting: Setting, rounds: int | None, progress: Callable[[
             costs[name] = Cost(case, name, notes[name], path)
     progress(1.0)
     return costs
+
+
+def _with_pytorch_products(step: Callable[[], object]) -> Callable[[], object]:
+    """`step` with the products that PyTorch takes by default, whatever this process uses."""
+
+    def run() -> object:
+        with products_by("pytorch"):
+            return step()
+
+    return run
 
 
 def _nobody_asks(index: int, done: float) -> None:

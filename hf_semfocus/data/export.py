@@ -132,8 +132,8 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 @contextmanager
 def _complete_or_nothing(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target that takes its name at the end, or is removed."""
-    target = target.absolute()
+    """A hidden folder beside the target that takes its name at the end, or is removed. A link stays one."""
+    target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.incomplete-"
     for left in target.parent.glob(f"{prefix}*"):

@@ -4,6 +4,7 @@
 into a loaded model, and makes sure that the model uses it.
 """
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,9 +14,10 @@ from transformers import PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
-from .any_model_attention import attention_function, observers
+from .any_model_attention import attention_function
 from .any_model_positions import mask_builder
 from .any_model_saving import PREFIX, write_choices
+from .any_model_watch import AttentionWatch
 from .mask_base import MaskStrategy
 from .mask_registry import parse_mask
 
@@ -31,8 +33,8 @@ def register_attention(mask_spec: str | MaskStrategy) -> str:
     Positions count from the first token that is not padding, also with a key-value cache. Cross-attention has no positions
     of queries: strategies that count them are refused there.
 
-    From now on a model that uses it says so in the config.json that it saves. Such a model loads with it after the same
-    call; where nobody made it, Transformers refuses to load the model unless ``attn_implementation=`` says otherwise.
+    A model that uses it says so in the config.json that it saves, and loads with it wherever this package is imported;
+    elsewhere Transformers refuses to load it unless ``attn_implementation=`` says otherwise.
 
     Args:
         mask_spec: such as ``"topk:16+sink:4"``.
@@ -129,9 +131,12 @@ def _default_probe(model: PreTrainedModel) -> Mapping[str, Any]:
         return {"pixel_values": torch.zeros(shape, dtype=model.dtype)}
     # The dummy token ids are small, and a vocabulary may be smaller.
     size = getattr(config.get_text_config(), "vocab_size", None)
-    return {
+    inputs = {
         key: value % size if size and key.endswith("input_ids") else value for key, value in model.dummy_inputs.items()
     }
+    if config.is_encoder_decoder and "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        inputs.setdefault("decoder_input_ids", inputs.get("input_ids"))
+    return inputs
 
 
 def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None:
@@ -141,15 +146,10 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
     if any(part.config._attn_implementation != name for part in parts):
         raise ValueError(f"{kind} does not let its attention be set: it does not go through the attention interface")
     modes = [(module, module.training) for module in model.modules()]
-    called: set[int] = set()
-
-    def remember(module: torch.nn.Module, **_: Any) -> None:
-        called.add(id(module))
-
-    observers.append(remember)
+    watch = AttentionWatch()
     try:
         model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"), watch:
             model(**{key: value.to(model.device) if hasattr(value, "to") else value for key, value in inputs.items()})
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
@@ -161,27 +161,30 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
             f"the forward pass that looks whether {kind} uses {name!r} failed ({type(error).__name__}: {reason}); {what_to_do}"
         ) from error
     finally:
-        observers.remove(remember)
         for module, training in modes:
             module.training = training
-    missed = [path for path, module in attention_modules(model).items() if id(module) not in called]
-    if missed or not called:
-        where = ", ".join(missed[:4]) + (", …" if len(missed) > 4 else "") if missed else "none was found"
+    own = [path for path, module in model.named_modules() if module in watch.attended - watch.called]
+    idle = [path for path, module in _named_attention(model).items() if module not in watch.ran]
+    wrong = []
+    if own:
+        wrong.append(f"attention layers that did not call it: {_listed(own)}")
+    if idle:
+        wrong.append(f"layers that did not run: {_listed(idle)}")
+    if not watch.called and not wrong:
+        wrong.append("none has softmax attention")
+    if wrong:
         raise ValueError(
-            f"{kind} accepts attn_implementation={name!r} and does not use it: attention layers that did not call it: "
-            f"{where}; if they need other inputs to run at all, give these as apply_attention(model, mask, probe={{…}})"
+            f"{kind} accepts attn_implementation={name!r} and does not use it: {'; '.join(wrong)}; if it needs other inputs to "
+            "run them, give these as apply_attention(model, mask, probe={…})"
         )
 
 
-def attention_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The modules that compute attention, by path: their class is named so, and none inside them is.
+def _listed(paths: list[str]) -> str:
+    return ", ".join(paths[:4]) + (", …" if len(paths) > 4 else "")
 
-    Args:
-        model: any model.
 
-    Returns:
-        Path and module, in order.
-    """
+def _named_attention(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The innermost modules that are called attention, by path: what did not run can be known by its name alone."""
     found = {
         path: part for path, part in model.named_modules() if re.search(r"Attention(?!.*Pool)", type(part).__name__)
     }

@@ -98,6 +98,11 @@ def _refuse(
     for name, what in REFUSED.items():
         if arguments.get(name) is not None:
             raise ValueError(f"{who}: {name} ({what}) is not supported by sparse attention")
+    if getattr(module, "compressor", None) is not None:
+        # DeepSeek V4 lengthens its mask by an additive one, which it casts to ours: it would mean the contrary.
+        raise ValueError(
+            f"{who}: keys that stand for several tokens (compressor) are not supported by sparse attention"
+        )
     if arguments.get("cu_seq_lens_q") is not None:
         raise ValueError(f"{who}: texts packed in a row are told by position_ids, not by cu_seq_lens_q")
     if attention_mask is None:

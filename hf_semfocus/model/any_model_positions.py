@@ -7,6 +7,7 @@ positions travel with the mask, as an attribute of the tensor.
 Shapes: B batch, H heads, Q queries, K keys.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,36 +15,19 @@ import torch
 
 from .attention_interface import semfocus_mask
 from .mask_base import MaskStrategy
-from .mask_positions import Full, Redraw, Sink
-from .mask_registry import mask_parts
-from .mask_scores import BotK, TopK
 
 ATTRIBUTE = "_semfocus_positions"
-
-# Strategies that look at no position.
-PLACELESS = (TopK, BotK, Redraw, Full)
 
 # Positions of queries ``(B or 1, Q)`` and keys ``(B or 1, K)``, int64. None: the strategy takes its default.
 Positions = tuple[torch.Tensor | None, torch.Tensor | None]
 
 
-def looks_at_keys(mask: MaskStrategy) -> bool:
-    """Whether the strategy may look at the positions of keys."""
-    return not all(isinstance(part, PLACELESS) for part in mask_parts(mask))
-
-
-def looks_at_queries(mask: MaskStrategy) -> bool:
-    """Whether the strategy may look at the positions of queries."""
-    return not all(isinstance(part, (*PLACELESS, Sink)) for part in mask_parts(mask))
-
-
 def mask_builder(mask: MaskStrategy) -> Callable[..., torch.Tensor]:
     """The mask builder of a strategy: a bool mask, never None, that carries positions where the strategy counts them."""
-    counts = looks_at_keys(mask)
 
     def build(**kwargs: Any) -> torch.Tensor:
         built = semfocus_mask(**kwargs)
-        if counts:
+        if mask.counts_keys or mask.counts_queries:
             setattr(built, ATTRIBUTE, _positions_of(built, mask, **kwargs))
         return built
 
@@ -74,28 +58,45 @@ def _positions_of(
     return (query_indices if aligned else None), key_indices
 
 
-def _start_of_each_text(built: torch.Tensor, mask: MaskStrategy, **kwargs: Any) -> torch.Tensor:
-    """Index at which each token's text starts, int64 ``(B, L)``: several may be packed in one row.
+def _start_of_each_text(
+    built: torch.Tensor, mask: MaskStrategy, *, mask_function: Callable[..., Any], **kwargs: Any
+) -> torch.Tensor:
+    """Index at which each token's text starts, int64 ``(B or 1, L)``: several may be packed in one row.
 
-    Transformers tells packed texts by their position ids, and passes only the mask on. In it, the first token of a text
-    does not see the token before it.
+    Transformers tells packed texts by their position ids, and passes only a mask on. In it, the first token of a text does
+    not see the token before it. Where this may have other reasons, the mask function is asked what it was made of.
 
     Raises:
-        ValueError: if a token does not see the one before it, and this may have other reasons.
+        ValueError: if it cannot be asked, because it is compiled.
     """
-    unseen = ~built[:, 0].diagonal(offset=-1, dim1=-2, dim2=-1)
     local = kwargs.get("local_size")
     chunked = local is not None and local == getattr(kwargs.get("config"), "attention_chunk_size", None)
-    if kwargs.get("use_vmap") or chunked or local == 1:
-        if torch.compiler.is_compiling() or bool(unseen.any()):
-            raise ValueError(
-                f"mask {str(mask)!r} counts positions, and this model's own mask does not show whether several texts are "
-                "packed in a row; give the model a two-dimensional attention_mask"
-            )
-        return unseen.new_zeros((1, 1), dtype=torch.int64)
+    if not (kwargs.get("use_vmap") or chunked or local == 1):
+        first = ~built[:, 0].diagonal(offset=-1, dim1=-2, dim2=-1)
+    elif torch.compiler.is_compiling():
+        raise ValueError(
+            f"mask {str(mask)!r} counts positions, and this model's own mask does not show, while it is compiled, whether "
+            "several texts are packed in a row; give the model a two-dimensional attention_mask"
+        )
+    else:
+        texts = _packed_texts(mask_function)
+        if texts is None:
+            return torch.zeros((1, 1), dtype=torch.int64, device=built.device)
+        first = texts.diff(dim=-1) != 0
     indices = torch.arange(1, built.shape[-1], device=built.device)
-    starts = torch.where(unseen, indices, 0).cummax(dim=-1).values
+    starts = torch.where(first, indices, 0).cummax(dim=-1).values
     return torch.nn.functional.pad(starts, (1, 0))
+
+
+def _packed_texts(mask_function: Any) -> torch.Tensor | None:
+    """The number of each token's text ``(B, L)``, which Transformers hides in a mask function; None: one text a row."""
+    for name, value in inspect.getclosurevars(mask_function).nonlocals.items():
+        if name == "packed_sequence_mask":
+            return value
+        for part in value if isinstance(value, tuple) else (value,):
+            if inspect.isfunction(part) and (found := _packed_texts(part)) is not None:
+                return found
+    return None
 
 
 def positions_for(
@@ -125,20 +126,20 @@ def positions_for(
     Raises:
         ValueError: if the strategy counts positions that are not known.
     """
-    if not looks_at_keys(mask):
+    if not (mask.counts_keys or mask.counts_queries):
         return None, None
     known = getattr(attention_mask, ATTRIBUTE, None)
     cross = _attends_to_another_text(module)
     unknown = known[0] is None if known is not None else queries != keys and not causal
-    if looks_at_queries(mask) and (cross or unknown):
+    if mask.counts_queries and (cross or unknown):
         raise ValueError(
             f"mask {str(mask)!r} counts positions of queries, and in {type(module).__name__} queries and keys are not of one "
-            "text; allowed there: full, topk, botk, redraw, sink and their unions"
+            "text; allowed there: masks that do not, such as topk, topp, sink and their unions"
         )
     if known is not None:
         return known[0], known[1][..., :keys]
     # A mask that was not made by our builder: the user's, or a changed copy.
-    if valid is None or queries == keys or cross or (not causal and not looks_at_queries(mask)):
+    if valid is None or queries == keys or cross or (not causal and not mask.counts_queries):
         return None, None
     if sliding_window is not None or torch.compiler.is_compiling() or not _last_query_sees_all(valid, keys):
         raise ValueError(

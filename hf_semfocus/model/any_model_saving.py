@@ -5,9 +5,11 @@ it. A model that was saved would quietly be dense after it is loaded. Here confi
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention_interface import IMPLEMENTATION
 
@@ -37,6 +39,32 @@ def write_choices() -> None:
 
     setattr(to_dict, _MARK, True)
     PreTrainedConfig.to_dict = to_dict  # type: ignore[method-assign]
+
+
+def resolve_names(register: Callable[[str], str]) -> None:
+    """From now on, a model that asks for one of our attentions by its name gets it. Doing it twice is once.
+
+    A model that was saved with one loads after ``import hf_semfocus``, whoever registered what. Transformers looks a name up in
+    ``PreTrainedModel.get_correct_attn_implementation``, and nothing of ours is called before; so it is wrapped, like ``to_dict`` above.
+
+    Args:
+        register: makes the attention of a mask known, :func:`register_attention`.
+    """
+    write_choices()
+    original = PreTrainedModel.get_correct_attn_implementation
+    if getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def get_correct_attn_implementation(
+        self: PreTrainedModel, requested_attention: str | None, *args, **options
+    ) -> str:
+        if is_ours(requested_attention) and requested_attention not in ALL_ATTENTION_FUNCTIONS:
+            register(str(requested_attention).removeprefix(PREFIX))
+        return original(self, requested_attention, *args, **options)
+
+    setattr(get_correct_attn_implementation, _MARK, True)
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation  # type: ignore[method-assign]
 
 
 def chosen_attention(config: PreTrainedConfig) -> str | dict[str, Any] | None:

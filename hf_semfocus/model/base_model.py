@@ -35,8 +35,6 @@ class SemFocusPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["SemFocusEmbeddings", "SemFocusLayer"]  # noqa: RUF012  # Transformers' own pattern
     _supports_attention_backend = True
-    # Running means move by less than bf16 and fp16 can tell.
-    _keep_in_fp32_modules_strict = {"mask_state"}  # noqa: RUF012
     _can_record_outputs = {"hidden_states": SemFocusLayer, "attentions": SemFocusAttention}  # noqa: RUF012
 
     def __init__(self, config: SemFocusConfig, *args: Any, **kwargs: Any) -> None:
@@ -118,6 +116,9 @@ class SemFocusModel(SemFocusPreTrainedModel):
         super().__init__(config)
         self.embeddings = SemFocusEmbeddings(config)
         self.encoder = SemFocusEncoder(config)
+        if any(isinstance(module, MaskState) for module in self.modules()):
+            # Running means move by less than bf16 and fp16 can tell. Transformers wants no name that is not there.
+            self._keep_in_fp32_modules_strict = {"mask_state"}
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -301,8 +301,6 @@ class SemFocusConfig(PreTrainedConfig):
                 f"max_position_embeddings={self.max_position_embeddings} leaves no room: with padding and "
                 f"num_global_tokens={self.num_global_tokens} the shortest input has {shortest} positions"
             )
-        if self.problem_type == "single_label_classification" and self.num_labels == 1:
-            raise ValueError("problem_type='single_label_classification' needs num_labels of at least 2, got 1")
 
     def mask_of_layer(self, index: int) -> MaskStrategy:
         """The strategy of layer `index`, with the global tokens that it sees."""

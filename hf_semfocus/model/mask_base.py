@@ -186,10 +186,17 @@ class MaskStrategy:
     #: Whether the kept keys of a query depend on no other query. Long inputs are then taken a part of the queries at a
     #: time. A class that writes :meth:`pattern` alone is so; one that writes :meth:`keep` has to say it.
     row_by_row: ClassVar[bool] = True
+    #: Whether the kept keys depend on where queries and keys are in the text. A class that writes neither :meth:`pattern`
+    #: nor :meth:`keep` has what its parent has; one that writes either counts both, unless it says otherwise. A mask
+    #: that does not count queries can choose among the keys of another text (cross-attention).
+    counts_queries: ClassVar[bool] = True
+    counts_keys: ClassVar[bool] = True
     #: Name and type of every parameter, in order; the first one is written after the colon.
     parameter_types: ClassVar[dict[str, type]] = {}
     #: The arguments of :func:`parameter` for each of them.
     parameter_limits: ClassVar[dict[str, dict[str, Any]]] = {}
+    #: Defaults that the canonical specification does not write.
+    omitted_defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -198,10 +205,14 @@ class MaskStrategy:
             cls.input_dependent = True
         if "row_by_row" not in cls.__dict__ and "keep" in cls.__dict__:
             cls.row_by_row = False
+        for declared in ("counts_queries", "counts_keys"):
+            if declared not in cls.__dict__ and {"keep", "pattern"} & cls.__dict__.keys():
+                setattr(cls, declared, True)
         hints = get_type_hints(cls)
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the line above made it one
         cls.parameter_types = {field.name: hints[field.name] for field in fields}
         cls.parameter_limits = {field.name: field.metadata.get("limits", {}) for field in fields}
+        cls.omitted_defaults = {field.name: field.default for field in fields if field.metadata.get("omit_default")}
 
     def __post_init__(self) -> None:
         for name, kind in self.parameter_types.items():
@@ -227,10 +238,10 @@ class MaskStrategy:
     def __str__(self) -> str:
         """The canonical specification, which :func:`parse_mask` turns back into an equal strategy."""
         text = self.name or type(self).__name__
-        for index, field in enumerate(dataclasses.fields(self)):  # type: ignore[arg-type]  # every subclass is one
-            value = getattr(self, field.name)
-            if not (field.metadata.get("omit_default") and value == field.default):
-                text += f":{value}" if index == 0 else f";{field.name}={value}"
+        for index, name in enumerate(self.parameter_types):
+            value = getattr(self, name)
+            if name not in self.omitted_defaults or value != self.omitted_defaults[name]:
+                text += f":{value}" if index == 0 else f";{name}={value}"
         return text
 
     __repr__ = __str__

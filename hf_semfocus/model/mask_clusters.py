@@ -40,6 +40,7 @@ class Cluster(MaskStrategy):
     clusters: int = parameter(minimum=1, maximum=2**16)
     decay: float = parameter(default=0.999, minimum=0.0, maximum=1.0)
     row_by_row = True
+    counts_queries = counts_keys = False
 
     def make_state(self, head_dim: int, heads: int) -> "Centroids":
         """The centroids of one layer; see :meth:`MaskStrategy.make_state`."""

@@ -21,6 +21,8 @@ FARTHEST = 2**62
 class Full(MaskStrategy):
     """Every valid key: ordinary attention."""
 
+    counts_queries = counts_keys = False
+
     def structure(self, keys: int) -> Structure:
         """Every query and key; see :meth:`MaskStrategy.structure`."""
         return Structure(rows=keys)
@@ -102,6 +104,7 @@ class Sink(MaskStrategy):
     """The first s positions, kept by every query. Meant for unions: ``topk:5+sink:1``."""
 
     s: int = parameter(minimum=1)
+    counts_queries = False
 
     def structure(self, keys: int) -> Structure:
         """The first columns; see :meth:`MaskStrategy.structure`."""
@@ -243,6 +246,7 @@ class Redraw(MaskStrategy):
     """
 
     k: int = parameter(minimum=1)
+    counts_queries = counts_keys = False
     input_dependent = False
     redrawn = True
     # In parts of the queries other keys would be drawn than at once.

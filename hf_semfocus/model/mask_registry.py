@@ -47,6 +47,16 @@ class MaskUnion(MaskStrategy):
         """Whether no part looks at other queries."""
         return all(part.row_by_row for part in self.parts)
 
+    @property
+    def counts_queries(self) -> bool:  # type: ignore[override]
+        """Whether any part does."""
+        return any(part.counts_queries for part in self.parts)
+
+    @property
+    def counts_keys(self) -> bool:  # type: ignore[override]
+        """Whether any part does."""
+        return any(part.counts_keys for part in self.parts)
+
     def structure(self, keys: int) -> Structure | None:
         """The union of the parts' structures; None if one of them is not known."""
         known = [part.structure(keys) for part in self.parts]

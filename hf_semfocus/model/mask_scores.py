@@ -19,6 +19,7 @@ class TopK(MaskStrategy):
 
     k: int = parameter(minimum=1)
     row_by_row = True
+    counts_queries = counts_keys = False
 
     def structure(self, keys: int) -> Structure:
         """A selection; see :meth:`MaskStrategy.structure`."""
@@ -37,6 +38,7 @@ class BotK(MaskStrategy):
     """
 
     k: int = parameter(minimum=1)
+    counts_queries = counts_keys = False
     row_by_row = True
 
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
@@ -107,6 +109,7 @@ class TopP(MaskStrategy):
 
     p: float = parameter(above=0.0, maximum=1.0)
     row_by_row = True
+    counts_queries = counts_keys = False
 
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """The largest scores that have the mass p together; see :meth:`MaskStrategy.keep`."""

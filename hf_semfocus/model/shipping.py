@@ -6,8 +6,12 @@ strategy of the user's own comes along when its module is simple enough to stand
 
 import ast
 import inspect
+import io
+import re
 import shutil
 import sys
+import tokenize
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,24 +80,32 @@ def ship_code(folder: Path, masks: Sequence[MaskStrategy]) -> dict[str, str] | N
     """
     for file in code_files():
         _copy(file, folder / file.name)
-    own = {type(part) for mask in masks for part in mask_parts(mask)}
-    own = {cls for cls in own if cls.__module__.rpartition(".")[0] != __name__.rpartition(".")[0]}
     imports = []
-    for cls in sorted(own, key=lambda cls: cls.name):
-        try:
-            stem = _ship_module(cls, folder)
-        except ValueError as error:
+    own = _own_modules(masks)
+    for cls, module in own.items():
+        if isinstance(module, ValueError):
             warnings.warn(
                 f"mask strategy {cls.name!r} ({cls.__module__}.{cls.__qualname__}) is not in the checkpoint {folder}: "
-                f"{error}. Loading it needs a process that has registered it (imported {cls.__module__!r})"
+                f"{module}. Loading it needs a process that has registered it (imported {cls.__module__!r})"
             )
             continue
+        stem, text = module
+        (folder / f"{stem}.py").write_text(text, encoding="utf-8")
         imports.append(f"from .{stem} import {cls.__qualname__}")
     if imports:
         text = '"""The mask strategies that this checkpoint uses beyond those of hf_semfocus."""\n\n'
         (folder / f"{EXTENSIONS}.py").write_text(text + "".join(f"{line}\n" for line in imports), encoding="utf-8")
     shipped = _shipped_extensions()
     return {**shipped, **{cls.name: cls.__module__ for cls in own}} or None
+
+
+def check_ships(masks: Sequence[MaskStrategy]) -> None:
+    """Raises `ValueError` if a checkpoint with these masks would lack the code of one of them; it says which and why."""
+    for cls, module in _own_modules(masks).items():
+        if isinstance(module, ValueError):
+            raise ValueError(
+                f"mask strategy {cls.name!r} ({cls.__module__}.{cls.__qualname__}) cannot go into a checkpoint: {module}"
+            )
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -109,8 +121,27 @@ def _shipped_extensions() -> dict[str, str]:
     return {name: stem.removeprefix(CUSTOM) for name, stem in stems.items()}
 
 
-def _ship_module(cls: type[MaskStrategy], folder: Path) -> str:
-    """Copy the module that defines `cls`, its imports rewritten; return the copy's name without ``.py``."""
+def _own_modules(masks: Sequence[MaskStrategy]) -> dict[type[MaskStrategy], tuple[str, str] | ValueError]:
+    """For every strategy that is not built in, the name (without ``.py``) and source of its module's copy, or why there is none."""
+    own = {type(part) for mask in masks for part in mask_parts(mask)}
+    own = {cls for cls in own if cls.__module__.rpartition(".")[0] != __name__.rpartition(".")[0]}
+    found: dict[type[MaskStrategy], tuple[str, str] | ValueError] = {}
+    modules: dict[str, str] = {}
+    for cls in sorted(own, key=lambda cls: cls.name):
+        try:
+            stem, text = _own_module(cls)
+            if modules.setdefault(stem, cls.__module__) != cls.__module__:
+                raise ValueError(
+                    f"{modules[stem]} and {cls.__module__} would both be {stem}.py; give one another name"
+                )
+            found[cls] = stem, text
+        except ValueError as error:
+            found[cls] = error
+    return found
+
+
+def _own_module(cls: type[MaskStrategy]) -> tuple[str, str]:
+    """The name and source of the copy of the module that defines `cls`; `ValueError` if there can be none."""
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
     if cls.__module__ == "__main__" or file is None or not Path(file).is_file():
@@ -118,9 +149,16 @@ def _ship_module(cls: type[MaskStrategy], folder: Path) -> str:
     if "." in cls.__qualname__:
         raise ValueError("it is defined inside a function or another class")
     stem = f"{CUSTOM}{Path(file).stem}"
-    text = _stand_alone(Path(file).read_text(encoding="utf-8"))
-    (folder / f"{stem}.py").write_text(text, encoding="utf-8")
-    return stem
+    if not stem.isidentifier() or unicodedata.normalize("NFKC", stem) != stem:
+        raise ValueError(
+            f"its file is {Path(file).name!r}; allowed: a name that can be imported, of letters, digits and '_'"
+        )
+    try:
+        with tokenize.open(file) as opened:  # as Python reads it: byte order marks, encodings that a comment names
+            source = opened.read()
+        return stem, _stand_alone(source)
+    except (SyntaxError, UnicodeDecodeError) as error:  # edited since it was imported
+        raise ValueError(f"its file {Path(file).name!r} is no Python ({error})") from None
 
 
 def _stand_alone(source: str) -> str:
@@ -130,7 +168,9 @@ def _stand_alone(source: str) -> str:
         ValueError: if it imports siblings of its own, or more of this package than a checkpoint has.
     """
     package = "hf_semfocus"
-    lines = source.splitlines(keepends=True)
+    lines = list(io.StringIO(source))  # str.splitlines would also split at form feeds and other characters
+    for number, line in enumerate(lines[:2]):  # the copy is UTF-8, whatever the original says that it is
+        lines[number] = re.sub(r"^([ \t\f]*#.*?coding[:=][ \t]*)[-\w.]+", r"\1utf-8", line)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == package for alias in node.names):
             raise ValueError(f"its module has `import {package}`; write `from {package} import …` instead")
@@ -151,4 +191,10 @@ def _stand_alone(source: str) -> str:
         # Blank lines keep the line numbers of tracebacks.
         lines[first] = f"{before}from .mask_strategies import {names}{after}"
         lines[first + 1 : last + 1] = ["\n"] * (last - first)
-    return "".join(lines)
+    text = "".join(lines)
+    # Transformers finds what to copy by lines like this one, also in texts and comments.
+    if others := set(re.findall(r"^\s*from\s+\.(\S+)\s+import", text, re.MULTILINE)) - {"mask_strategies"}:
+        raise ValueError(
+            f"a text in its module has the line `from .{sorted(others)[0]} import …`, which would be looked for"
+        )
+    return text

@@ -77,6 +77,8 @@ def _gradient(slope: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 
 
 class _Sparsemax(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
         shifted = _shifted(scores, keep).clamp(min=OUTSIDE)
@@ -101,6 +103,8 @@ class _Sparsemax(torch.autograd.Function):
 
 
 class _Entmax15(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
         shifted = (_shifted(scores, keep) / 2).masked_fill(~keep, OUTSIDE).clamp(min=OUTSIDE)

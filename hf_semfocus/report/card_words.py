@@ -76,7 +76,7 @@ def limits(facts: Mapping[str, Any]) -> list[str]:
     said += [
         f"It was trained and tested on inputs of length {length_text(spec['length'])} from one synthetic distribution. Other lengths were "
         f"not tested, and inputs of more than {positions} tokens are refused.",
-        f"It knows the symbols {' '.join(f'`{symbol}`' for symbol in task['vocabulary'])} and no language.",
+        f"It knows the symbols {' '.join(f'`{symbol}`' for symbol in task['vocabulary'])} and no language; any other is read as `[UNK]`.",
         "It is one run with one seed. How masks compare needs several seeds, each paired with full attention.",
     ]
     return said

@@ -22,6 +22,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
 
 def write_whole(path: Path, content: bytes) -> None:
     """A temporary file beside `path`, renamed into place: a reader never meets half a file."""
+    path = Path(os.path.realpath(path))  # a link stays one: what it points to is written
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

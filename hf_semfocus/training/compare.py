@@ -16,6 +16,8 @@ from typing import Any
 from pebble import ProcessExpired
 
 from ..data import load_task
+from ..model.mask_strategies import parse_mask
+from ..model.shipping import check_ships
 from .checkpoints import latest_complete_checkpoint
 from .environment import available_cores, machine, process_state, use_one_thread, versions
 from .experiment import Experiment
@@ -95,6 +97,7 @@ def compare(
             for unit, folder in zip(units, folders, strict=True):
                 if finished_before(unit, folder, model=False) is None:
                     check_memory(unit)
+                    check_ships([parse_mask(unit.mask)])
             prepare_data(units)
             write_json(out / "experiment.json", _described(experiment, command, out))
         state.wait_for_everyone()

@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 
+from ..products import products_in_use
+
 PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "numpy")
 
 
@@ -45,8 +47,13 @@ def total_memory() -> int | None:
 
 
 def machine() -> dict[str, str | int]:
-    """The machine, for reports: seconds mean nothing without it."""
-    return {"platform": platform.platform(), "processor": _processor(), "cores": available_cores()}
+    """The machine, and who computes its products, for reports: seconds mean nothing without it."""
+    return {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": available_cores(),
+        "products": products_in_use(),
+    }
 
 
 def use_one_thread() -> None:

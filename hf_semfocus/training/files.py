@@ -9,7 +9,7 @@ from typing import Any
 
 def write_atomically(path: Path | str, text: str) -> None:
     """Writes `text` (UTF-8) to a temporary file beside `path`, flushes it to the disk, and renames it into place."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a link stays one: what it points to is written
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

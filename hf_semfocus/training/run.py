@@ -16,7 +16,10 @@ from ..analysis.capture import probe_dispersion
 from ..analysis.reach import reach
 from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
+from ..model.mask_strategies import parse_mask
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
+from ..model.shipping import check_ships
+from ..products import use_fast_products
 from .checkpoints import check_whole, latest_complete_checkpoint, missing_model_file
 from .environment import keep_freed_memory, machine, process_state, total_memory, versions
 from .files import read_json, write_json
@@ -60,7 +63,9 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     if finished is not None:
         return finished
     check_memory(spec)
+    check_ships([parse_mask(spec.mask)])
     keep_freed_memory()
+    use_fast_products()
     tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     with state.main_process_first():  # one process prepares the rows, the others read its cache
         data = load_task(spec.task, **spec.data_options())

@@ -5,10 +5,12 @@ import multiprocessing
 import multiprocessing.context
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 
 from pebble import ProcessPool
+from tqdm import tqdm
 
 from .owner import end_with
 
@@ -41,7 +43,14 @@ class WorkerContext(multiprocessing.context.SpawnContext):
 
 def worker_pool(workers: int) -> ProcessPool:
     """A pool that outlives a worker's death, so that a killed run does not take the others along; its workers do not outlive us."""
-    return ProcessPool(max_workers=workers, context=WorkerContext(), initializer=end_with, initargs=[os.getpid()])
+    return ProcessPool(max_workers=workers, context=WorkerContext(), initializer=_begin, initargs=[os.getpid()])
+
+
+def _begin(parent: int) -> None:
+    """What a worker does first."""
+    # The bars of libraries would make a lock for all processes: a semaphore, left behind by a worker that is stopped as it ends.
+    tqdm.set_lock(threading.RLock())
+    end_with(parent)
 
 
 @contextlib.contextmanager

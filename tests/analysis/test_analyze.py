@@ -393,6 +393,15 @@ def test_another_model_is_measured_on_text(others, tmp_path, capsys):
     assert "lines.txt, lines cut at 6 tokens, the first 3 examples" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_symbols_that_the_tokenizer_does_not_know_are_told(others, tmp_path, capsys):
+    (tmp_path / "words.txt").write_text("0 1 two\n1 0 0 1 x y\n")
+    command = ["analyze", others / "llama", "--text", tmp_path / "words.txt", "--batch-size", 1, "--directions", 1]
+    assert run(*command, "--output", tmp_path / "out") == 0
+    assert "3 of 9 tokens are unknown to its tokenizer ([UNK])" in capsys.readouterr().out
+    assert run("analyze", others / "llama", "--text", others / "lines.txt", "--directions", 1) == 0
+    assert "unknown" not in capsys.readouterr().out
+
+
 def test_a_run_is_measured_on_text_without_losses(runs, others, tmp_path):
     out = tmp_path / "out"
     assert run("analyze", runs / "topk-3", "--text", others / "lines.txt", "--examples", 2, "--output", out) == 0

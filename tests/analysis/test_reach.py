@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_semfocus.analysis import reach
+from hf_semfocus.model.mask_global_tokens import WithGlobalTokens
 from hf_semfocus.model.mask_strategies import parse_mask
 
 
@@ -67,6 +68,12 @@ def test_one_mask_a_layer():
     assert reach(["block:5", "full"], 20, 2).sees_all
     with pytest.raises(ValueError, match="2 masks for 3 layers"):
         reach(["full", "full"], 20, 3)
+
+
+def test_global_tokens_carry_everything_in_two_layers():
+    mask = WithGlobalTokens(parse_mask("banded:5;ends=shift"), 1)
+    assert reach(mask, 41, 1).text == "6 to 41 of 41 positions"
+    assert reach(mask, 41, 2).sees_all
 
 
 def test_numbers_out_of_range():

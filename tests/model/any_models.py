@@ -4,6 +4,8 @@ The function is written from the definitions: scores by einsum in fp64, the keys
 numbers, positions from what the test says about padding. Nothing in it calls the package.
 """
 
+import math
+
 import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -12,7 +14,7 @@ from tests.model.oracle import follows
 
 MASKS = ["topk:4", "topk:3+sink:1", "banded:5", "topk:2+banded:3", "block:4", "strided:3"]
 # What cross-attention can have: queries there have no positions among the keys.
-CROSS_MASKS = ["topk:4", "topk:3+sink:1"]
+CROSS_MASKS = ["topk:4", "topk:3+sink:1", "topp:0.6+sink:1"]
 VOCABULARY = 40
 SIZES = {
     "hidden_size": 16,
@@ -102,6 +104,15 @@ def gpt_oss():
     return model
 
 
+def llama4():
+    from transformers import Llama4ForCausalLM, Llama4TextConfig
+
+    # Layer 0 sees chunks of six tokens, layer 1 sees all.
+    types = {"layer_types": ["chunked_attention", "full_attention"], "no_rope_layers": [1, 0]}
+    sizes = {"intermediate_size_mlp": 24, "num_local_experts": 2, "attention_chunk_size": 6}
+    return Llama4ForCausalLM(Llama4TextConfig(**GROUPED, **types, **sizes))
+
+
 def t5():
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -124,7 +135,7 @@ def bart():
 
 
 ENCODERS = [bert, modernbert, distilbert]
-DECODERS = [llama, qwen2, mistral, gpt_neox, gpt2, gemma2, gpt_oss]
+DECODERS = [llama, qwen2, mistral, gpt_neox, gpt2, gemma2, gpt_oss, llama4]
 BOTH = [t5, bart]
 
 
@@ -151,6 +162,10 @@ def kept_by(spec, scores, valid, query, keys):
         name, _, value = part.partition(":")
         if name == "topk":
             kept |= set(sorted(candidates, key=lambda j: (-scores[j], j))[: int(value)])
+        elif name == "topp":
+            ordered = sorted(candidates, key=lambda j: (-scores[j], j))
+            masses = [math.exp(scores[j] - scores[ordered[0]]) for j in ordered]
+            kept |= {j for i, j in enumerate(ordered) if sum(masses[:i]) < float(value) * sum(masses)}
         else:
             kept |= {j for j in candidates if follows(name, int(value or 0), query, keys[j])}
     return list(kept)

@@ -7,7 +7,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
 from hf_semfocus import apply_attention, register_attention
-from hf_semfocus.model.any_model import attention_modules
+from hf_semfocus.model.any_model import _named_attention
 from tests.model.any_models import (
     BOTH,
     DECODERS,
@@ -22,6 +22,7 @@ from tests.model.any_models import (
     gemma2,
     gpt_oss,
     llama,
+    llama4,
     make,
     mistral,
     modernbert,
@@ -166,7 +167,7 @@ def test_attention_weights_on_request(build):
                 assert torch.isclose(total, (kept > 0).double()).all()
             if by_definition is not None:
                 torch.testing.assert_close(weights, by_definition, atol=1e-9, rtol=1e-9)
-    assert len(observed[names[0]]) == len(attention_modules(model)) // (3 if build in BOTH else 1)
+    assert len(observed[names[0]]) == len(_named_attention(model)) // (3 if build in BOTH else 1)
 
 
 def test_dropout_in_training_drops_weights_and_scales_the_others():
@@ -295,7 +296,7 @@ def packed(build, mask, **inputs):
 
 
 @pytest.mark.parametrize("mask", ["topk:2", "topk:2+sink:1", "block:4", "strided:3", "banded:3"])
-@pytest.mark.parametrize("build", [llama, mistral, gemma2])
+@pytest.mark.parametrize("build", [llama, mistral, gemma2, llama4])
 @torch.no_grad()
 def test_texts_packed_in_a_row_keep_to_themselves(build, mask):
     ids, _ = padded_batch(11, (0,), (0,))
@@ -390,7 +391,9 @@ def test_cross_attention_has_no_positions_of_queries(build, mask):
     model.set_attn_implementation(register_attention(mask))
     ids, _ = padded_batch()
     # As many queries as keys: nothing but the module tells that they are of two texts.
-    with pytest.raises(ValueError, match="queries and keys are not of one text; allowed there: full, topk, "):
+    with pytest.raises(
+        ValueError, match="queries and keys are not of one text; allowed there: masks that do not, such as topk, "
+    ):
         model(input_ids=ids, decoder_input_ids=ids)
 
 

@@ -56,7 +56,7 @@ def test_generate_is_the_mask_by_hand_on_whole_texts(kind, mask):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "llama4"])
 @torch.no_grad()
 def test_a_prompt_in_pieces_is_the_prompt(kind, mask):
     """Several queries against a cache, also one that has dropped keys and one that is longer than the text."""
@@ -79,7 +79,9 @@ def test_a_prompt_in_pieces_is_the_prompt(kind, mask):
             pieces.append(model(input_ids=ids[:, start:end], **step).logits)
             start = end
         seen = real.bool()
-        torch.testing.assert_close(torch.cat(pieces, dim=1)[seen], whole[seen], atol=1e-9, rtol=1e-9)
+        # Llama 4 rotates in fp32, whatever its dtype.
+        tolerance = 1e-6 if kind == "llama4" else 1e-9
+        torch.testing.assert_close(torch.cat(pieces, dim=1)[seen], whole[seen], atol=tolerance, rtol=tolerance)
 
 
 def test_the_cache_of_a_window_really_dropped_keys():
@@ -134,7 +136,7 @@ def test_beams_reorder_the_cache():
 
 
 @pytest.mark.parametrize("mask", ["topk:3+sink:1", "banded:5"])
-@pytest.mark.parametrize("kind", ["llama", "gpt_oss"])
+@pytest.mark.parametrize("kind", ["llama", "gpt_oss", "llama4"])
 @torch.no_grad()
 def test_one_text_and_guessed_tokens(kind, mask):
     """A text alone is the text in a padded batch; tokens that are guessed, tried several at a time and taken back change nothing."""

@@ -57,6 +57,38 @@ print("equal", again(input_ids=ids, attention_mask=real).logits.equal(expected))
     assert saved(tmp_path / "second") == saved(tmp_path / "third") == NAME
 
 
+def test_importing_the_package_is_enough(model, tmp_path):
+    model.save_pretrained(tmp_path / "bert")
+    part = make(clip, torch.float32)
+    apply_attention(part.vision_model, "topk:3")
+    part.save_pretrained(tmp_path / "clip")
+    torch.save((padded_batch(), logits_of(model)), tmp_path / "expected.pt")
+    code = f"""
+import json, torch
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+import hf_semfocus
+folder = {str(tmp_path)!r}
+(ids, real), expected = torch.load(folder + "/expected.pt")
+torch.set_num_threads(1)
+AutoConfig.from_pretrained(folder + "/bert").save_pretrained(folder + "/config")
+print(json.load(open(folder + "/config/config.json"))["attn_implementation"])
+model = AutoModelForMaskedLM.from_pretrained(folder + "/bert").eval()
+print(model(input_ids=ids, attention_mask=real).logits.equal(expected))
+print(AutoModel.from_pretrained(folder + "/clip").config.vision_config._attn_implementation)
+model.set_attn_implementation("semfocus:banded:3")
+for name in ("semfocus:tokp:3", "semfocus:topk:0", "topk:3"):
+    try:
+        AutoModelForMaskedLM.from_pretrained(folder + "/bert", attn_implementation=name)
+    except ValueError as error:
+        print(error)
+"""
+    lines = run(code, tmp_path / "cache", package=True).strip().split("\n")
+    assert lines[:3] == [NAME, "True", "semfocus:topk:3"]
+    assert "unknown mask strategy 'tokp'" in lines[3]
+    assert "k must be" in lines[4] or "topk:0" in lines[4]
+    assert "not supported" in lines[5]
+
+
 def test_every_way_of_choosing_is_saved(tmp_path):
     name = register_attention("topk:3+sink:1")
     make(bert, torch.float32).save_pretrained(tmp_path / "dense")

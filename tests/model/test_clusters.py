@@ -253,6 +253,8 @@ def test_a_checkpoint_without_centroids_gets_those_that_training_starts_from(tmp
 def test_low_precision_models_keep_them_in_fp32(tmp_path):
     trained("cluster:3").save_pretrained(tmp_path)
     loaded = SemFocusModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert loaded._keep_in_fp32_modules_strict == {"mask_state"}
+    assert not SemFocusModel(SemFocusConfig(mask="topk:3"))._keep_in_fp32_modules_strict
     assert {tensor.dtype for tensor in centroids(loaded).values()} == {torch.float32}
     assert loaded(batch())[0].dtype == torch.bfloat16
 

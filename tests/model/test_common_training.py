@@ -97,6 +97,13 @@ def test_problem_types(spec, kind, labels, derived):
     assert grads["classifier.weight"].any()
 
 
+def test_one_label_is_let_pass_as_models_that_are_built_in_do():
+    config = make(SemFocusForSequenceClassification, num_labels=1).config
+    config.problem_type = "single_label_classification"  # in one call, Transformers' own configuration refuses it
+    model = SemFocusForSequenceClassification(config)
+    assert model(**batch(), labels=torch.tensor([0, 0, 0])).loss == 0
+
+
 @every_head
 def test_labels_of_minus_100_and_of_nothing(cls):
     model, inputs = make(cls), labelled(cls, batch())

@@ -50,6 +50,24 @@ def test_its_reach_is_that_of_the_pattern():
     assert reach("topk:2", 16, 1).sees_all
 
 
+def test_what_a_mask_counts_is_what_its_class_says():
+    assert [parse_mask("topp:0.9+sink:1").counts_queries, parse_mask("topp:0.9+sink:1").counts_keys] == [False, True]
+    assert parse_mask("topk:3+banded:3").counts_queries
+
+    class Sharper(type(parse_mask("topk:3"))):
+        """A kind of top-k."""
+
+    class Nearer(Sharper):
+        """Looks at positions, and does not say so."""
+
+        def keep(self, scores, valid, context):
+            return context.query_positions > context.key_positions
+
+    assert not Sharper(k=2).counts_queries
+    assert Nearer(k=2).counts_queries
+    assert Nearer(k=2).counts_keys
+
+
 @pytest.mark.parametrize("how", ["float", "shape", "dims", "none"])
 def test_a_strategy_that_returns_no_mask_is_named(how):
     model = SemFocusModel(SemFocusConfig(mask=f"test_wrong:{how}", num_hidden_layers=1))

@@ -11,6 +11,7 @@ from transformers import AutoModel
 from hf_semfocus import SemFocusForSequenceClassification, SemFocusModel, paper_config
 from hf_semfocus.data import build_tokenizer, load_task, task_info
 from hf_semfocus.model.paper import PAPER_VARIANTS
+from hf_semfocus.training.presets import preset
 from hf_semfocus.training.rows import TensorRows, already_batched
 from hf_semfocus.training.run import training_arguments
 from hf_semfocus.training.spec import RunSpec
@@ -107,6 +108,8 @@ def test_the_weights_of_attention_are_those_of_the_variant(task):
     plain = ours(**given)
     output = ours(**given, output_attentions=True)
     assert torch.equal(output.logits, plain.logits)
+    ours.set_attn_implementation("eager")
+    assert torch.allclose(ours(**given).logits, plain.logits, atol=1e-12)
     positions = -(-length // 9) * 9 + 3
     for weights in output.attentions:
         assert weights.shape == (4, 1, positions, positions)
@@ -168,10 +171,10 @@ def test_the_padding_token_is_a_token_and_shared_weights_do_not_depend_on_the_va
 # training
 
 
-def specification(name, variant_fields, rows, **training):
+def specification(name, mask, rows, **training):
     return RunSpec.from_dict(
         {
-            "task": name, "mask": variant_fields, "train_size": rows, "validation_size": 1, "test_size": 1,
+            "task": name, "mask": mask, "train_size": rows, "validation_size": 1, "test_size": 1,
             "training": {"batch_size": 4, "max_grad_norm": 0.5, "optimizer": "sgd", **training},
         }
     )  # fmt: skip
@@ -209,6 +212,20 @@ def test_epochs_of_the_trainer_are_epochs_of_a_plain_loop(task, variant, dtype, 
     for where, parameters in counterparts(ours, oracle).items():
         moved = torch.cat([parameter.detach() for parameter in parameters])
         assert (moved - theirs[where]).abs().max() <= tolerance, where
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "decay", "epochs"), [("even_pairs", 0.1, 0.9995, 100), ("listops", 1.0, 0.99, 200)]
+)
+def test_the_rate_of_each_step_is_the_papers(name, rate, decay, epochs, tmp_path):
+    spec, model = preset("paper").spec(name, "topk:5", 0), make(SemFocusForSequenceClassification)
+    trainer = SemFocusTrainer(model=model, args=training_arguments(spec, tmp_path), lr_decay=spec.training.lr_decay)
+    trainer.create_optimizer_and_scheduler(epochs * 200)  # 5,000 rows in batches of 25
+    for epoch in range(epochs):
+        for _ in range(200):
+            assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(rate * decay**epoch, rel=1e-12)
+            trainer.optimizer.step()
+            trainer.lr_scheduler.step()
 
 
 # global tokens and attended padding in every head

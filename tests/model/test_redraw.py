@@ -27,9 +27,10 @@ def kept(model, inputs, seed):
 
 
 @pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("fields", [{}, {"num_global_tokens": 1}], ids=["", "global"])
 @every_spec
-def test_every_layer_head_and_call_draws_anew_and_a_seed_repeats_it(spec, training):
-    model, inputs = model_and_inputs(spec)
+def test_every_layer_head_and_call_draws_anew_and_a_seed_repeats_it(spec, fields, training):
+    model, inputs = model_and_inputs(spec, **fields)
     model.train(training)
     first, second = kept(model, inputs, 0)
     assert all(map(torch.equal, kept(model, inputs, 0), (first, second)))

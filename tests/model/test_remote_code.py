@@ -277,3 +277,47 @@ def test_loading_by_class_and_by_auto_class_is_bit_equal(classifier):
             warnings.simplefilter("error")
             assert torch.equal(answer(auto.from_pretrained(classifier)), expected)
     assert type(AutoModel.from_pretrained(classifier)) is SemFocusModel
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda source: b"\xef\xbb\xbf" + source.encode(),
+        lambda source: ("# coding: latin-1\n" + source.replace("even distance", "even distance à")).encode("latin-1"),
+        lambda source: source.replace("import torch\n", "import torch\n\x0cx = '\u2028'\n").encode(),
+        lambda source: source.replace("\n", "\r\n").encode(),
+    ],
+    ids=["byte order mark", "latin-1", "form feed", "carriage returns"],
+)
+def test_own_strategy_is_read_as_python_reads_it(encode, own_strategy, tmp_path):
+    Path(own_strategy.__file__).write_bytes(encode(OWN_STRATEGY))
+    importlib.reload(own_strategy)
+    folder = save(SemFocusModel(config(mask="even:2")), tmp_path / "model")
+    run(LOAD + f"check(AutoModel, {str(folder)!r})", tmp_path / "machine")
+
+
+def test_what_cannot_ship_is_known_before_training(own_strategy, monkeypatch):
+    from hf_semfocus import parse_mask
+    from hf_semfocus.model.shipping import check_ships
+
+    mask, file = parse_mask("even:2+sink:1"), Path(own_strategy.__file__)
+    check_ships([mask, parse_mask("topk:5")])
+    for name in ("my-masks.py", "my masks.py", "my.masks.py", "my_mas\N{LATIN SMALL LIGATURE FI}.py"):
+        monkeypatch.setattr(own_strategy, "__file__", str(file.rename(file.with_name(name))))
+        file = file.with_name(name)
+        with pytest.raises(ValueError, match=f"'even'.*my_masks.Even.*{name}.*can be imported"):
+            check_ships([mask])
+    for name in ("2masks.py", "class.py", "маски.py"):  # custom_2masks can be imported
+        monkeypatch.setattr(own_strategy, "__file__", str(file.rename(file.with_name(name))))
+        file = file.with_name(name)
+        check_ships([mask])
+    for source, words in {
+        "from . import sibling\n": "relative imports",
+        "import hf_semfocus\n": "import hf_semfocus",
+        "from hf_semfocus import SemFocusConfig\n": "imports SemFocusConfig",
+        'x = """\nfrom .other import this\n"""\n': "from .other import",
+        "def broken(:\n": "no Python",
+    }.items():
+        file.write_text(source)
+        with pytest.raises(ValueError, match=words):
+            check_ships([mask])

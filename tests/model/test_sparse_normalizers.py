@@ -132,6 +132,13 @@ def test_it_compiles_in_one_graph(name):
     )
 
 
+@BOTH
+def test_vmap_and_its_gradients(name):
+    scores, keep = scores_and_mask()
+    mapped = torch.vmap(NORMALIZERS[name])
+    torch.testing.assert_close(with_gradient(mapped, scores, keep), with_gradient(NORMALIZERS[name], scores, keep))
+
+
 def test_softmax_is_the_models_own():
     assert NORMALIZERS["softmax"] is masked_softmax
     assert list(NORMALIZERS) == ["softmax", "entmax15", "sparsemax"]

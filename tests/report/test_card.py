@@ -22,6 +22,7 @@ from hf_semfocus.training.facts import train_command, write_facts
 from hf_semfocus.training.run import build_model, run_unit
 from hf_semfocus.training.spec import RunSpec
 from tests.hub.cards import card_problem
+from tests.model.isolated import run as run_isolated
 from tests.report.synthetic import write_run_directory
 
 OUTCOMES = {
@@ -163,6 +164,8 @@ def test_a_task_with_sequences_as_output(tmp_path):
     assert f"{row['text']}{' [Q]' * 12}" in block
     assert f"# right: {row['target']}" in block
     assert len(said[0]) == 24
+    # Where there is no package it is the same, and no question is asked about the code that comes with the weights.
+    assert run_isolated(re.sub(r'name = ".*?"', place, block), tmp_path / "machine").strip() == str(said[0])
 
 
 def text_of(comparison, task, mask, seed=0, **options):

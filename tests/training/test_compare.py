@@ -264,6 +264,28 @@ def test_a_worker_that_is_still_starting_is_deaf_to_ctrl_c(capfd):
     assert capfd.readouterr().err == ""
 
 
+def semaphores_of_a_bar():
+    """How many the bars of the libraries make in the process that calls this."""
+    from multiprocessing import synchronize
+
+    from datasets.utils import tqdm
+
+    made, begin = [], synchronize.SemLock.__init__
+
+    def counted(self, *args, **options):
+        made.append(args)
+        begin(self, *args, **options)
+
+    synchronize.SemLock.__init__ = counted
+    list(tqdm(range(2)))
+    return len(made)
+
+
+def test_a_worker_makes_no_semaphore_that_it_could_leave_behind():
+    with worker_pool(1) as pool:
+        assert pool.schedule(semaphores_of_a_bar).result() == 0
+
+
 def test_what_libraries_log_goes_to_the_unit_s_file(tmp_path):
     """Also through a handler that was made at import, with the terminal's stream in it."""
     logger = logging.getLogger("a_library")
