@@ -54,10 +54,11 @@ benchmark: $(VENV)/bench-installed  ## what attention costs, what masks cost in 
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/training_overhead.py >> runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_bound.py >> runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_bound.py --profile >> runs/cost.txt
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_before.py > runs/step_before.txt
 	OMP_NUM_THREADS=1 COLUMNS=100 $(BIN)/semfocus bench data > runs/data.txt
 	COLUMNS=100 $(BIN)/semfocus bench attention --output runs/attention
 	COLUMNS=100 $(BIN)/semfocus bench attention --profile topk:32 4x2048 --output runs/attention
-	@cat runs/cost.txt runs/data.txt
+	@cat runs/cost.txt runs/step_before.txt runs/data.txt
 
 readme: install  ## the README's figures and model_cards/, from the last quickstart and benchmark
 	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt --attention runs/attention

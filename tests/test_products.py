@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from hf_semfocus import products
+from hf_semfocus.attention import sparse_attention
+from hf_semfocus.model import attention_sparse
 from hf_semfocus.products import largest_error, products_by, products_in_use, suits_onednn, use_fast_products
 
 
@@ -54,6 +56,24 @@ def test_environment_and_choices(monkeypatch):
     with products_by("onednn"):
         assert products_in_use() == "onednn"
     assert products_in_use() == "pytorch"
+
+
+def test_full_attention_takes_plain_products_where_the_fused_kernel_is_slow():
+    """With products by oneDNN short rows go another way than PyTorch's fused kernel, to the same result."""
+    torch.manual_seed(0)
+    query, key, value, gradient = (torch.randn(3, 2, 40, 16) for _ in range(4))
+    found = []
+    for library in ("pytorch", "onednn"):
+        inputs = [tensor.clone().requires_grad_() for tensor in (query, key, value)]
+        with products_by(library):
+            assert attention_sparse._plain_products_win(query, key, 0.0) is (library == "onednn")
+            exact = largest_error() < products.LARGEST_ERROR
+            output = sparse_attention(*inputs, "full")
+            found.append([output.detach(), *torch.autograd.grad(output, inputs, gradient)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5 if exact else 0.1, rtol=1e-5 if exact else 0.1)
+    assert attention_sparse._plain_products_win(query, key, 0.1)
+    assert not attention_sparse._plain_products_win(query.double(), key.double(), 0.0)
 
 
 def test_importing_changes_nothing():

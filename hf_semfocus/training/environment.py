@@ -2,9 +2,11 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -76,6 +78,21 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     # The second is the free space on top of the heap that is kept: the largest number that fits, since mallopt takes an int.
     return bool(mallopt(mmap_threshold, 32 * 2**20) and mallopt(trim_threshold, 2**31 - 1))
+
+
+@contextlib.contextmanager
+def collector_leaves_libraries_alone() -> Iterator[None]:
+    """A context in which Python's garbage collector passes over all objects of before: those of the libraries, above all.
+
+    A training step makes and drops thousands of objects, so the collector runs often, and each full run would walk over half a
+    million that stay (4 % of a step).
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _processor() -> str:

@@ -21,7 +21,14 @@ from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocu
 from ..model.shipping import check_ships
 from ..products import use_fast_products
 from .checkpoints import check_whole, latest_complete_checkpoint, missing_model_file
-from .environment import keep_freed_memory, machine, process_state, total_memory, versions
+from .environment import (
+    collector_leaves_libraries_alone,
+    keep_freed_memory,
+    machine,
+    process_state,
+    total_memory,
+    versions,
+)
 from .files import read_json, write_json
 from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
@@ -79,7 +86,8 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
         write_json(folder / "spec.json", spec.to_dict())
         (folder / "result.json").unlink(missing_ok=True)
     state.wait_for_everyone()
-    log = _train(spec, folder, trainer)
+    with collector_leaves_libraries_alone():
+        log = _train(spec, folder, trainer)
 
     if spec.training.keep == "best":
         load_model(model, str(folder / BEST))

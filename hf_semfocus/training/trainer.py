@@ -59,7 +59,8 @@ class SemFocusTrainer(Trainer):
         prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         self._weights = None
         if self._alone:  # the wrapper looks for an optional package at each step
-            self.optimizer = self.callback_handler.optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+            bare = self.optimizer.optimizer  # type: ignore[union-attr]
+            self.optimizer = self.callback_handler.optimizer = bare
         return prepared
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
@@ -110,13 +111,9 @@ class SemFocusTrainer(Trainer):
 class EpochLR(LambdaLR):
     """A `LambdaLR` with an `EpochDecay`: the rate is set where an epoch begins, and stays within it."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, decay: "EpochDecay"):
-        self._steps_per_epoch = decay.steps_per_epoch
-        super().__init__(optimizer, decay)
-
     def step(self, epoch: int | None = None) -> None:
         """Counts a step, and sets the rate of the next one where it is another."""
-        if epoch is None and (self.last_epoch + 1) % self._steps_per_epoch:
+        if epoch is None and (self.last_epoch + 1) % self.lr_lambdas[0].steps_per_epoch:  # type: ignore[attr-defined]
             self.last_epoch += 1
             self._step_count += 1
         else:
