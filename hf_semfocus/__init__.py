@@ -12,6 +12,7 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
+from hf_semfocus.analysis.initial_attention import choose_attention_gain
 from hf_semfocus.model.any_model import apply_attention, register_attention
 from hf_semfocus.model.any_model_saving import resolve_names
 from hf_semfocus.model.mask_strategies import (
@@ -48,6 +49,7 @@ __all__ = [
     "SemFocusForTokenClassification",
     "SemFocusModel",
     "apply_attention",
+    "choose_attention_gain",
     "list_mask_strategies",
     "paper_config",
     "parameter",

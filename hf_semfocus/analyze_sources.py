@@ -201,10 +201,10 @@ def names_of(sources: Sequence[Source]) -> list[str]:
 def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
     """The model of a run before its first step: the specification and its seed fix the weights."""
     assert source.spec is not None, "the initial weights of a model without a run were asked for"
-    # How many positions there are decides which random numbers the layers behind them get.
+    # How many positions there are decides which random numbers the layers behind them get; a gain may have been chosen.
     config = trained.config
-    room = {"max_position_embeddings": config.max_position_embeddings, "pad_to_length": config.pad_to_length}
-    spec = replace(source.spec, model={**source.spec.model, **room})
+    found = ("max_position_embeddings", "pad_to_length", "attention_gain")
+    spec = replace(source.spec, model={**source.spec.model, **{name: getattr(config, name) for name in found}})
     tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     return build_model(spec, tokenizer, config.pad_to_multiple_of or 1)
 

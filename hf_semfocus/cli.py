@@ -376,7 +376,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="any other field: model.hidden_act=gelu, training.lr_decay=1.0, task_options.…",
+        help="any other field: model.hidden_act=gelu, model.attention_gain=auto, training.lr_decay=1.0, task_options.…",
     )
 
 

@@ -152,6 +152,7 @@ def semfocus_attention_forward(
     key_positions: torch.Tensor | None = None,
     keep: torch.Tensor | None = None,
     mask_state: Any = None,
+    normalizer: str = "softmax",
     output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -161,7 +162,7 @@ def semfocus_attention_forward(
         module: has the strategy as ``module.mask_strategy``.
         query, key, value: ``(B, H, Q, T)``, ``(B, G, K, T)``, ``(B, G, K, T_v)``.
         attention_mask: None, bool or additive, broadcastable to ``(B, H, Q, K)``.
-        keep, mask_state: see :func:`sparse_attention`.
+        keep, mask_state, normalizer: see :func:`sparse_attention`.
         output_attentions: also return the weights ``(B, H, Q, K)``, before dropout. The output does not change.
 
     Returns:
@@ -174,12 +175,12 @@ def semfocus_attention_forward(
         # Rare (relative position biases, soft masks), and it may need a gradient: the reference has one.
         output, weights = reference_attention(
             query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
-            bias=bias, mask_state=mask_state, return_weights=True,
+            bias=bias, mask_state=mask_state, normalizer=normalizer, return_weights=True,
         )  # fmt: skip
     else:
         attended = sparse_attention(
             query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
-            keep=keep, mask_state=mask_state, return_weights=output_attentions,
+            keep=keep, mask_state=mask_state, normalizer=normalizer, return_weights=output_attentions,
         )  # fmt: skip
         output, weights = attended if isinstance(attended, tuple) else (attended, None)
     weights = weights.to(query.dtype) if output_attentions and weights is not None else None
@@ -197,6 +198,7 @@ def eager_attention_forward(
     query_positions: torch.Tensor | None = None,
     key_positions: torch.Tensor | None = None,
     mask_state: Any = None,
+    normalizer: str = "softmax",
     output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -205,7 +207,7 @@ def eager_attention_forward(
     valid, bias = split_attention_mask(attention_mask)
     output, weights = reference_attention(
         query, key, value, _strategy_of(module), valid, scaling, dropout, query_positions, key_positions,
-        bias=bias, mask_state=mask_state, return_weights=True,
+        bias=bias, mask_state=mask_state, normalizer=normalizer, return_weights=True,
     )  # fmt: skip
     return output.transpose(1, 2).contiguous(), (weights.to(query.dtype) if output_attentions else None)
 

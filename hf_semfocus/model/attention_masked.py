@@ -1,8 +1,8 @@
 """Attention for any mask, with all scores at once: same result as the reference, with a backward pass of its own.
 
 Autograd through mask-then-softmax keeps the filled scores, the mask and the softmax, and walks all of them backwards.
-Here the weights are computed outside the graph, and one function knows that they came from a softmax of
-``scale · query keyᵀ``: masked keys have weight 0, so they drop out of the softmax's own gradient.
+Here the weights are computed outside the graph, and one function knows that they came from a softmax (or another
+normalizer) of ``scale · query keyᵀ``: masked keys have weight 0, so they drop out of the normalizer's own gradient.
 """
 
 from typing import Any
@@ -21,10 +21,11 @@ from .attention_reference import (
 from .dropout import draws_places, dropped_places
 from .mask_base import MaskStrategy
 from .mask_positions import Full
+from .sparse_normalizers import normalizer_named, scores_gradient
 
 
 class _AttendWithWeights(torch.autograd.Function):
-    """Output of given weights; its backward treats them as the softmax of ``scale · query keyᵀ`` over kept keys.
+    """Output of given weights; its backward treats them as the normalizer's of ``scale · query keyᵀ`` over kept keys.
 
     All are three-dimensional, batch and heads in one (N, Q, T). `dropped` is what of the weights dropout leaves, before its
     division by `kept_share` = 1 − p; `places` are the elements that it dropped, where they are known.
@@ -41,8 +42,9 @@ class _AttendWithWeights(torch.autograd.Function):
         dropped: torch.Tensor | None,
         places: torch.Tensor | None,
         kept_share: float,
+        normalizer: str,
     ) -> torch.Tensor:
-        ctx.scale, ctx.factor = scale, 1 / kept_share
+        ctx.scale, ctx.factor, ctx.normalizer = scale, 1 / kept_share, normalizer
         ctx.save_for_backward(query, key, value, weights, dropped, places)
         return _product(weights if dropped is None else dropped, value, ctx.factor)
 
@@ -58,13 +60,12 @@ class _AttendWithWeights(torch.autograd.Function):
             if places is not None:
                 grad_weights.view(-1).index_fill_(0, places, 0.0)
             elif dropped is not None:
-                # A weight that is 0 has no gradient through the softmax either, so it need not be told from a dropped one.
+                # A weight that is 0 has no gradient through the normalizer either, so it need not be told from a dropped one.
                 grad_weights = grad_weights * (dropped != 0)
-            # Softmax: grad_scores = weights · (grad_weights − Σ weights · grad_weights), 0 where the weight is 0.
-            grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_scores = scores_gradient(ctx.normalizer, weights, grad_weights)
             grad_query = _product(grad_scores, key, ctx.scale)
             grad_key = _product(grad_scores.transpose(1, 2), query, ctx.scale)
-        return grad_query, grad_key, grad_value, None, None, None, None, None
+        return grad_query, grad_key, grad_value, None, None, None, None, None, None
 
 
 def _product(left: torch.Tensor, right: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
@@ -87,6 +88,7 @@ def masked_attention(
     *,
     keep: torch.Tensor | None = None,
     mask_state: Any = None,
+    normalizer: str = "softmax",
     return_weights: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """As :func:`reference_attention`, cheaper to train. Gradients of gradients are not available here.
@@ -111,7 +113,11 @@ def masked_attention(
             scores_BHQK = scores_NQK.unflatten(0, query.shape[:2])
             if keep is None and not (isinstance(mask, Full) and valid is None):
                 keep = mask.kept(scores_BHQK, valid, query, key, query_positions, key_positions, mask_state)
-            weights_BHQK = _masked_softmax(scores_BHQK, keep)
+            if normalizer == "softmax":
+                weights_BHQK = _masked_softmax(scores_BHQK, keep)
+            else:
+                everything = torch.ones((), dtype=torch.bool, device=query.device)
+                weights_BHQK = normalizer_named(normalizer)(scores_BHQK, everything if keep is None else keep)
             weights_NQK = weights_BHQK.flatten(0, 1)
             dropped, places, kept_share = None, None, 1.0
             if draws_places(weights_NQK, dropout):
@@ -121,7 +127,9 @@ def masked_attention(
             elif dropout > 0:
                 dropped = weights_NQK * (F.dropout(torch.ones_like(weights_NQK), dropout) > 0)
                 kept_share = 1 - dropout or 1.0
-        output = _AttendWithWeights.apply(q_NQT, k_NKT, v_NKT, weights_NQK, scale, dropped, places, kept_share)
+        output = _AttendWithWeights.apply(
+            q_NQT, k_NKT, v_NKT, weights_NQK, scale, dropped, places, kept_share, normalizer
+        )
         output = output.unflatten(0, query.shape[:2])
     return output.to(query.dtype), weights_BHQK if return_weights else None
 

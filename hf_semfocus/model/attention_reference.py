@@ -9,13 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .mask_base import MaskStrategy, without_autocast
+from .mask_base import MaskStrategy, compute_dtype, without_autocast
 from .mask_registry import parse_mask
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which scores are accumulated: fp64 for fp64 inputs, fp32 for everything else."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+from .sparse_normalizers import normalizer_named
 
 
 def check_attention_shapes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -76,14 +72,16 @@ def reference_attention(
     softcap: float | None = None,
     sink_logits: torch.Tensor | None = None,
     mask_state: Any = None,
+    normalizer: str = "softmax",
     return_weights: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Masked softmax attention, equation by equation (DESIGN section 2).
+    """Masked attention, equation by equation (DESIGN section 2).
 
     ``D = scale · query keyᵀ + bias``; the strategy picks S_i from D; ``A_ij = exp(D_ij) / Σ_{l∈S_i} exp(D_il)`` for j
-    in S_i and exactly 0 elsewhere; the output is A value. D is accumulated in fp32 (fp64 for fp64 inputs), also under
-    autocast, and the selection sees it unrounded. The selection is a constant for the gradient. A query with no kept
-    key has a zero output and zero gradients. A NaN score makes its own row NaN and no other.
+    in S_i (softmax; `normalizer` may name another equation) and exactly 0 elsewhere; the output is A value. D is
+    accumulated in fp32 (fp64 for fp64 inputs), also under autocast, and the selection sees it unrounded. The selection is
+    a constant for the gradient. A query with no kept key has a zero output and zero gradients. A NaN score makes its own
+    row NaN and no other. With softmax there are gradients of gradients.
 
     Args:
         query: ``(B, H, Q, T)`` floating point.
@@ -101,13 +99,14 @@ def reference_attention(
         sink_logits: ``(H,)``: the score of one more key of each head, always kept, whose value is zero (gpt-oss); None:
             there is none.
         mask_state: what the layer has learnt, for strategies that learn (:meth:`MaskState.read`).
+        normalizer: what makes weights of the kept scores: "softmax", "entmax15" or "sparsemax".
         return_weights: also return the weights A ``(B, H, Q, K)``, before dropout, in the compute dtype.
 
     Returns:
         ``(B, H, Q, T_v)`` in the dtype of `query`, with the weights if asked for.
 
     Raises:
-        ValueError: for shapes, dtypes or masks that do not fit.
+        ValueError: for shapes, dtypes or masks that do not fit, or an unknown normalizer.
 
     Example:
         >>> q = k = torch.eye(3)[None, None]
@@ -116,6 +115,7 @@ def reference_attention(
     """
     check_attention_shapes(query, key, value)
     check_dropout(dropout)
+    normalize = normalizer_named(normalizer)
     mask = parse_mask(mask_spec)
     scale = score_scale(query, scale)
     with without_autocast(query):
@@ -133,22 +133,9 @@ def reference_attention(
         if sink_logits is not None:
             sinks_BHQ1 = sink_logits.to(precise).view(1, -1, 1, 1).expand(*scores_BHQK.shape[:-1], 1)
             with_sinks = torch.cat([scores_BHQK, sinks_BHQ1], dim=-1), F.pad(keep_BHQK, (0, 1), value=True)
-            weights_BHQK = masked_softmax(*with_sinks)[..., :-1]
+            weights_BHQK = normalize(*with_sinks)[..., :-1]
         else:
-            weights_BHQK = masked_softmax(scores_BHQK, keep_BHQK)
+            weights_BHQK = normalize(scores_BHQK, keep_BHQK)
         dropped = F.dropout(weights_BHQK, dropout) if dropout > 0 else weights_BHQK
         output = torch.matmul(dropped, v_BHKT).to(query.dtype)
     return (output, weights_BHQK) if return_weights else output
-
-
-def masked_softmax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    """Softmax over the kept keys; exactly 0 elsewhere, and all 0 where nothing is kept.
-
-    The fill is the lowest finite number, not −inf: a row of −inf has NaN for a softmax, and NaN gradients.
-
-    Example:
-        >>> masked_softmax(torch.tensor([0.0, 0.0, 9.0]), torch.tensor([True, True, False])).tolist()
-        [0.5, 0.5, 0.0]
-    """
-    filled = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
-    return filled.softmax(dim=-1).masked_fill(~keep, 0.0)

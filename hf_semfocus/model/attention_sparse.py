@@ -9,6 +9,8 @@ Five paths give what :func:`reference_attention` gives:
 - ``lists``: selections and short lists (``topk``, ``random``, and their unions with narrow windows and few columns):
   one product for the scores, in chunks; all else, and what is saved, O(Q · kept keys).
 
+With a normalizer other than softmax, ``masked`` and ``chunked`` are the paths there are.
+
 Rows that keep every key (the first queries under ``global``) are computed apart and densely.
 
 Shapes: B batch, H query heads, G key heads, Q queries, K keys, T head dim.
@@ -34,6 +36,7 @@ from .attention_reference import (
 from .attention_tiles import attend_in_tiles
 from .mask_base import MaskStrategy, check_valid, first_valid_key
 from .mask_registry import parse_mask
+from .sparse_normalizers import normalizer_named
 
 PATHS = ("dense", "masked", "chunked", "tiles", "lists")
 
@@ -52,12 +55,19 @@ LARGEST_SHARE_IN_TILES = 1 / 2
 
 
 def choose_path(
-    mask: MaskStrategy, batch: int, heads: int, queries: int, keys: int, positions_known: bool = True
+    mask: MaskStrategy,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    positions_known: bool = True,
+    normalizer: str = "softmax",
 ) -> str:
     """The path of :func:`sparse_attention` for a mask and shapes.
 
     Args:
         positions_known: whether positions are the default ones.
+        normalizer: what makes weights of the kept scores.
 
     Returns:
         ``"dense"``, ``"masked"``, ``"chunked"``, ``"tiles"`` or ``"lists"``.
@@ -68,12 +78,13 @@ def choose_path(
         ['dense', 'tiles', 'lists']
     """
     structure = mask.structure(keys)
-    if structure is not None and structure.rows >= keys:
+    softmax = normalizer == "softmax"
+    if softmax and structure is not None and structure.rows >= keys:
         return "dense"
     small = batch * heads * queries * keys <= MOST_SCORES_KEPT
     otherwise = "masked" if small or not mask.row_by_row else "chunked"
     # One graph without branches on data or loops over chunks; compilers fuse what it does.
-    if torch.compiler.is_compiling() or structure is None or not positions_known:
+    if torch.compiler.is_compiling() or structure is None or not positions_known or not softmax:
         return "masked" if torch.compiler.is_compiling() else otherwise
     window = 0 if structure.window is None else 2 * structure.window + 1
     columns = len(structure.column_positions(keys))
@@ -98,12 +109,13 @@ def sparse_attention(
     *,
     keep: torch.Tensor | None = None,
     mask_state: Any = None,
+    normalizer: str = "softmax",
     return_weights: bool = False,
     path: str | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Masked softmax attention, equal to :func:`reference_attention` and cheaper to train with.
+    """Masked attention, equal to :func:`reference_attention` and cheaper to train with.
 
-    Selection and softmax are accumulated in fp32 (fp64 for fp64 inputs), also under autocast. Which of two keys is
+    Selection and normalizer are accumulated in fp32 (fp64 for fp64 inputs), also under autocast. Which of two keys is
     selected whose scores differ by less than rounding may differ between paths; exact ties go to the lowest index in all
     of them. A NaN or +inf score makes its own row NaN and no other. A score of −inf has weight 0; a row whose kept
     scores are all −inf is NaN or 0, depending on the path.
@@ -120,6 +132,7 @@ def sparse_attention(
         query_positions, key_positions: see :meth:`MaskStrategy.__call__`.
         keep: what the mask keeps under `valid`, where the caller knows it already; used by the path ``masked``.
         mask_state: what the layer has learnt, for strategies that learn (:meth:`MaskState.read`).
+        normalizer: what makes weights of the kept scores: "softmax", "entmax15" or "sparsemax", all exact.
         return_weights: also return the weights A ``(B, H, Q, K)``, before dropout, in the compute dtype, without a
             gradient.
         path: one of the five paths, where a test or a benchmark wants it; None: :func:`choose_path`.
@@ -128,7 +141,8 @@ def sparse_attention(
         ``(B, H, Q, T_v)`` in the dtype of `query`, with the weights if asked for.
 
     Raises:
-        ValueError: for shapes, dtypes or masks that do not fit, or a path that the mask cannot take.
+        ValueError: for shapes, dtypes or masks that do not fit, an unknown normalizer, or a path that mask or normalizer
+            cannot take.
 
     Example:
         >>> q = k = torch.eye(3)[None, None]
@@ -137,6 +151,7 @@ def sparse_attention(
     """
     check_attention_shapes(query, key, value)
     check_dropout(dropout)
+    normalizer_named(normalizer)
     mask = parse_mask(mask_spec)
     scale = score_scale(query, scale)
     batch, heads, queries, _ = query.shape
@@ -148,9 +163,11 @@ def sparse_attention(
     if query.is_meta:
         path = "masked"  # there are no numbers to look at, and the other paths look: where the text begins, which keys tie
     if path is None:
-        path = choose_path(mask, batch, heads, queries, keys, known)
+        path = choose_path(mask, batch, heads, queries, keys, known, normalizer)
     elif path not in PATHS:
         raise ValueError(f"unknown path {path!r}; allowed: {', '.join(PATHS)}")
+    elif normalizer != "softmax" and path not in ("masked", "chunked"):
+        raise ValueError(f"attention with normalizer {normalizer!r} cannot take the path {path!r}")
     elif path in ("tiles", "lists"):
         _check_forced(path, mask, keys, known)
     if path == "dense":
@@ -159,7 +176,7 @@ def sparse_attention(
         attend = masked_attention if path != "chunked" or return_weights else _in_chunks
         output, weights = attend(
             query, key, value, mask, valid, scale, dropout, query_positions, key_positions,
-            keep=keep, mask_state=mask_state, return_weights=return_weights,
+            keep=keep, mask_state=mask_state, normalizer=normalizer, return_weights=return_weights,
         )  # fmt: skip
         return (output, weights) if return_weights else output  # type: ignore[return-value]
     start = max(keys - queries, 0)
@@ -327,6 +344,7 @@ def _in_chunks(
     *,
     keep: torch.Tensor | None,
     mask_state: Any,
+    normalizer: str,
     return_weights: bool,
 ) -> tuple[torch.Tensor, None]:
     """As `masked`, some queries at a time, which are computed again when gradients are."""
@@ -347,7 +365,7 @@ def _in_chunks(
             known = keep if keep is None or keep.shape[2] == 1 else keep[:, :, rows]
             return masked_attention(
                 query, key, value, mask, part, scale, dropout, query_positions[..., rows], key_positions,
-                keep=known, mask_state=mask_state,
+                keep=known, mask_state=mask_state, normalizer=normalizer,
             )[0]  # fmt: skip
 
         outputs.append(checkpoint(attend, query[:, :, rows], key, value, use_reentrant=False))

@@ -24,6 +24,7 @@ from .layers import (
 )
 from .mask_state import MaskState
 from .model_inputs import check_arguments, check_mask_numbers, check_tokens
+from .qk_norm import QKNorm
 
 
 class SemFocusPreTrainedModel(PreTrainedModel):
@@ -70,6 +71,9 @@ class SemFocusPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm) and module.elementwise_affine:
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, QKNorm):
+            for weight in module.parameters():
+                init.constant_(weight, module.initial_weight)
         elif isinstance(module, SinusoidalPositions):
             init.copy_(module.table, module.compute_table())
         elif isinstance(module, MaskState):

@@ -26,6 +26,11 @@ logger = logging.get_logger(__name__)
 LARGEST_SIZE = 2**31 - 1
 LARGEST_FACTOR = 1e30  # squared it is beyond float32, where weights and scores live
 
+AUTO_GAIN = (
+    "; a gain is chosen on inputs: hf_semfocus.choose_attention_gain(config, batch, target_entropy) gives the number "
+    "(semfocus train and compare take model.attention_gain=auto, as they have inputs)"
+)
+
 #: What other models call some of our fields.
 NAMES_ELSEWHERE = {
     **dict.fromkeys(("n_head", "n_heads", "num_heads", "heads"), "num_attention_heads"),
@@ -54,6 +59,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "embedding_std": (0, LARGEST_FACTOR),
     "position_std": (0, LARGEST_FACTOR),
     "attention_gain": (0, LARGEST_FACTOR),
+    "target_entropy": (0, 1),
     "weight_gain": (0, LARGEST_FACTOR),
     "hidden_dropout": (0, 1),
     "attention_dropout": (0, 1),
@@ -80,7 +86,8 @@ def _plain_errors(cls: type) -> type:
             assign(self, name, value)
         except StrictDataclassFieldValidationError:
             kinds = {entry.name: entry.type for entry in dataclasses.fields(self)}
-            raise ValueError(f"{name} must be {_described(kinds[name])}, got {_shown(value)}") from None
+            hint = AUTO_GAIN if name == "attention_gain" and value == "auto" else ""
+            raise ValueError(f"{name} must be {_described(kinds[name])}, got {_shown(value)}{hint}") from None
 
     @functools.wraps(validate)
     def checked_validate(self: Any) -> None:
@@ -137,7 +144,14 @@ class SemFocusConfig(PreTrainedConfig):
         layer_masks: one specification per layer; None: `mask` in all layers.
         attention_form: ``"multihead"`` (query, key, value and output projections) or ``"bilinear"`` (the paper's
             form: one d × d score matrix and one d × d value matrix per head, no biases, head outputs summed).
-        attention_scale: factor on the scores; None: ``1 / sqrt(head dim)`` for multihead, 1 for bilinear.
+        attention_scale: factor on the scores, in training too; None: ``1 / sqrt(head dim)`` for multihead, 1 for bilinear.
+            An inverse temperature β is β times that: with one head of dim 64, β = 4 is 0.5.
+        normalizer: what makes weights of the kept scores: ``"softmax"``, or ``"entmax15"`` or ``"sparsemax"``, which give
+            weight 0 to scores far below the largest. All are exact.
+        qk_norm: whether queries and keys are divided by their root mean square in each head, with trained factors of each
+            dimension; `attention_gain` then acts through the biases alone.
+        qk_norm_scale: factor on the normalised scores at the start: with T the head dim they lie within
+            ±``qk_norm_scale`` · T · (factor on the scores).
         attention_bias: biases in the multihead projections; None: yes for multihead. Bilinear has none.
         mlp_bias: biases in the MLP; None: yes for multihead, no for bilinear (the paper's equation has none).
         norm_position: ``"post"`` (the paper's equations) or ``"pre"`` (the paper's code).
@@ -149,7 +163,11 @@ class SemFocusConfig(PreTrainedConfig):
         embedding_bound: token embeddings are drawn uniformly within ±this instead; None: normally.
         embedding_scale: factor on token embeddings in the forward pass.
         position_std: as `embedding_std` for learned positions, and the factor on sinusoidal ones; None: `embedding_std`.
-        attention_gain: factor on the initial bound of the matrices that make scores (W, or query and key).
+        attention_gain: factor on the initial bound of the matrices that make scores (W, or query and key): it sharpens
+            attention at the start, and training may undo it. ``hf_semfocus.choose_attention_gain`` finds the one that gives
+            a stated entropy.
+        target_entropy: for the record: the normalised initial entropy that `attention_gain` was chosen for; None: it was
+            not. The model does not look at it.
         weight_gain: factor on the initial bound of all other linear weights. A linear layer with n inputs is drawn as
             ``torch.nn.Linear`` does it: uniform within ±gain/√n, its bias within ±1/√n.
         classifier_bound: a classifier's weights are drawn uniformly within ±this and its bias is zero; None: as other
@@ -195,6 +213,9 @@ class SemFocusConfig(PreTrainedConfig):
     layer_masks: list[str] | None = None
     attention_form: Literal["multihead", "bilinear"] = "multihead"
     attention_scale: float | int | None = None
+    normalizer: Literal["softmax", "entmax15", "sparsemax"] = "softmax"
+    qk_norm: bool = False
+    qk_norm_scale: float | int = 1.0
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
     norm_position: Literal["post", "pre"] = "post"
@@ -207,6 +228,7 @@ class SemFocusConfig(PreTrainedConfig):
     embedding_scale: float | int = 1.0
     position_std: float | int | None = None
     attention_gain: float | int = 1.0
+    target_entropy: float | int | None = None
     weight_gain: float | int = 1.0
     classifier_bound: float | int | None = None
     layer_norm_eps: float | int = 1e-5
@@ -248,9 +270,9 @@ class SemFocusConfig(PreTrainedConfig):
             raise ValueError(f"num_labels must be int, got {_shown(value)}")
         if name in BOUNDS:
             _check_bounds(name, value)
-        elif name == "attention_scale" and value is not None and not 0 < value <= LARGEST_FACTOR:
-            allowed = f"None or a number > 0 and <= {LARGEST_FACTOR}"
-            raise ValueError(f"attention_scale must be {allowed}, got {_shown(value)}")
+        elif name in ("attention_scale", "qk_norm_scale") and value is not None and not 0 < value <= LARGEST_FACTOR:
+            allowed = f"{'None or ' if name == 'attention_scale' else ''}a number > 0 and <= {LARGEST_FACTOR}"
+            raise ValueError(f"{name} must be {allowed}, got {_shown(value)}")
         elif name.removeprefix("_") == "output_attentions" and not isinstance(value, bool | None):
             raise ValueError(f"output_attentions must be bool or None, got {_shown(value)}")
         elif name == "dtype" and value is not None:

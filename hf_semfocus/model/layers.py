@@ -26,6 +26,7 @@ from .attention_sparse import choose_path
 from .configuration_semfocus import SemFocusConfig
 from .dropout import Dropout, relu_dropped
 from .mask_base import MaskStrategy
+from .qk_norm import QKNorm
 
 
 class ScoreLinear(nn.Linear):
@@ -166,6 +167,7 @@ class SemFocusAttention(nn.Module):
         mask_strategy: the :class:`MaskStrategy` of this layer.
         mask_state: what the layer learns for its strategy; None for one that learns nothing.
         scale: factor on the scores.
+        qk_norm: the norm of queries and keys; None where there is none.
     """
 
     is_causal = False
@@ -183,6 +185,7 @@ class SemFocusAttention(nn.Module):
             self.scale = float(config.attention_scale)
         else:
             self.scale = 1.0 if self.bilinear else self.head_dim**-0.5
+        self.qk_norm = QKNorm(self.head_dim, float(config.qk_norm_scale)) if config.qk_norm else None
         if self.bilinear:
             # Row h·d + j is column j of the paper's W for head h, so score_matrix(x) = x W; `value` likewise. (PEFT takes
             # a module whose name ends in "score" for a classifier: it would train it whole beside any adapter.)
@@ -200,10 +203,15 @@ class SemFocusAttention(nn.Module):
         return tensor_BLx.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
 
     def query_key(self, hidden_BLd: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queries and keys ``(B, H, L, T)``. In the bilinear form these are X W and X itself."""
+        """Queries and keys ``(B, H, L, T)``, after QK-norm where there is one. In the bilinear form these are X W and X itself."""
         if self.bilinear:
-            return self._split(self.score_matrix(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
-        return self._split(self.query(hidden_BLd)), self._split(self.key(hidden_BLd))
+            query, key = self._split(self.score_matrix(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
+        else:
+            query, key = self._split(self.query(hidden_BLd)), self._split(self.key(hidden_BLd))
+        return self._normed(query, key)
+
+    def _normed(self, query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (query, key) if self.qk_norm is None else self.qk_norm(query, key)
 
     def _project(self, hidden_BLd: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values ``(B, H, L, T)``, in one product where these are three plain linear layers."""
@@ -213,7 +221,7 @@ class SemFocusAttention(nn.Module):
         weight = torch.cat([part.weight for part in parts])
         bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
         query, key, value = F.linear(hidden_BLd, weight, bias).chunk(3, dim=-1)
-        return self._split(query), self._split(key), self._split(value)
+        return *self._normed(self._split(query), self._split(key)), self._split(value)
 
     def read_mask_state(self) -> Any:
         """What the layer's strategy works with in this forward pass; see :meth:`MaskState.read`."""
@@ -267,6 +275,7 @@ class SemFocusAttention(nn.Module):
             scaling=self.scale,
             keep=keep,
             mask_state=mask_state,
+            normalizer=self.config.normalizer,
             output_attentions=output_attentions,
         )
         if self.mask_state is not None and self.training:
@@ -381,8 +390,9 @@ class SemFocusEncoder(nn.Module):
         batch, length = hidden_BLd.shape[:2]
         # Only its shape and device are looked at.
         scores = hidden_BLd.new_zeros(()).expand(batch, 1, length, length)
+        shapes = batch, self.config.num_attention_heads, length, length
         return {
             mask: mask.kept(scores, attention_mask)
             for mask in dict.fromkeys(self.masks)
-            if mask.fixed and choose_path(mask, batch, self.config.num_attention_heads, length, length) == "masked"
+            if mask.fixed and choose_path(mask, *shapes, normalizer=self.config.normalizer) == "masked"
         }

@@ -146,6 +146,11 @@ def first_valid_key(valid: torch.Tensor) -> torch.Tensor:
     return seen.to(torch.uint8).argmax(dim=-1)[:, None, None]
 
 
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which scores are accumulated: fp64 for fp64 inputs, fp32 for everything else."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def without_autocast(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
     """A context in which autocast does not round: selection needs scores as they were accumulated."""
     # Autocast does not know the meta device, on which shapes are computed.

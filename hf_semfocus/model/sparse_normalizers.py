@@ -15,10 +15,23 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from .attention_reference import compute_dtype, masked_softmax
+from .mask_base import compute_dtype
 
 OUTSIDE = -2.0
 """Below every threshold: relative to its row's maximum, τ is at least −1 for both."""
+
+
+def masked_softmax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    """Softmax over the kept keys; exactly 0 elsewhere, and all 0 where nothing is kept.
+
+    The fill is the lowest finite number, not −inf: a row of −inf has NaN for a softmax, and NaN gradients.
+
+    Example:
+        >>> masked_softmax(torch.tensor([0.0, 0.0, 9.0]), torch.tensor([True, True, False])).tolist()
+        [0.5, 0.5, 0.0]
+    """
+    filled = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
+    return filled.softmax(dim=-1).masked_fill(~keep, 0.0)
 
 
 def sparsemax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
@@ -57,6 +70,29 @@ NORMALIZERS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 """By name: functions of scores and kept keys, both ``(..., K)``, that give attention weights."""
 
 
+def normalizer_named(name: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """The function of `NORMALIZERS` with this name; ``ValueError`` where there is none."""
+    if name not in NORMALIZERS:
+        raise ValueError(f"unknown normalizer {name!r}; allowed: {', '.join(NORMALIZERS)}")
+    return NORMALIZERS[name]
+
+
+def scores_gradient(name: str, weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """∂L/∂z of a normalizer from its weights A and ∂L/∂A, both ``(..., K)`` of one dtype, in which it is computed."""
+    if name == "softmax":
+        return torch.ops.aten._softmax_backward_data(gradient, weights, -1, weights.dtype)
+    slope = weights.sqrt() if name == "entmax15" else torch.where(weights > 0, 1.0, weights)  # NaN stays
+    total = slope.sum(-1, keepdim=True)
+    seen = torch.where(slope == 0, 0.0, slope * gradient)  # what has no weight may have any gradient, NaN too
+    mean = seen.sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0)
+    return seen - slope * mean
+
+
+def _precise_gradient(name: str, weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    precise = compute_dtype(weights.dtype)
+    return scores_gradient(name, weights.to(precise), gradient.to(precise)).to(weights.dtype)
+
+
 def _shifted(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     """Scores less their row's maximum, in the compute dtype; what is not kept, or too small for any weight: `OUTSIDE`."""
     precise = scores.to(compute_dtype(scores.dtype))
@@ -66,14 +102,6 @@ def _shifted(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
 
 def _ranks(ordered: torch.Tensor) -> torch.Tensor:
     return torch.arange(1, ordered.shape[-1] + 1, device=ordered.device, dtype=ordered.dtype)
-
-
-def _gradient(slope: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """s ∘ (g − ⟨s, g⟩ / ⟨s, 1⟩); 0 where s is 0 throughout, and in the sums where g is not looked at."""
-    total = slope.sum(-1, keepdim=True)
-    seen = torch.where(slope == 0, 0.0, slope * gradient)
-    mean = seen.sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0)
-    return seen - slope * mean
 
 
 class _Sparsemax(torch.autograd.Function):
@@ -97,9 +125,7 @@ class _Sparsemax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (weights,) = ctx.saved_tensors
-        precise = compute_dtype(weights.dtype)
-        slope = torch.where(weights > 0, 1.0, weights.to(precise))  # NaN stays
-        return _gradient(slope, gradient.to(precise)).to(weights.dtype), None
+        return _precise_gradient("sparsemax", weights, gradient), None
 
 
 class _Entmax15(torch.autograd.Function):
@@ -125,5 +151,4 @@ class _Entmax15(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (weights,) = ctx.saved_tensors
-        precise = compute_dtype(weights.dtype)
-        return _gradient(weights.to(precise).sqrt(), gradient.to(precise)).to(weights.dtype), None
+        return _precise_gradient("entmax15", weights, gradient), None

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import shutil
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
 from ..analysis.capture import probe_dispersion
+from ..analysis.initial_attention import TARGET_ENTROPY, choose_attention_gain, initial_attention
 from ..analysis.reach import reach
 from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
@@ -34,9 +36,10 @@ from .owner import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
 from .rows import TensorRows, already_batched
 from .run_files import read_run, wants_more
-from .spec import RunSpec, difference, spread_seed
+from .spec import AUTO, RunSpec, difference, spread_seed
 from .trainer import SemFocusTrainer
 
+INITIAL_ROWS = 500
 FINISHED = ("reached", "censored", "diverged")
 PROBE_ROWS = (
     200  # held-out rows on which the dispersion is measured: enough for stable quantiles, small beside an epoch
@@ -73,13 +76,8 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     check_ships([parse_mask(spec.mask)])
     keep_freed_memory()
     use_fast_products()
-    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
-    with state.main_process_first():  # one process prepares the rows, the others read its cache
-        data = load_task(spec.task, **spec.data_options())
-    splits = ("train", "validation", spec.training.heldout_split)
-    rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in dict.fromkeys(splits)}
-    longest = max(split.input_ids.shape[1] for split in rows.values())
-    model = build_model(spec, tokenizer, longest)
+    tokenizer, data, rows, model, inputs = _prepared(spec)
+    start = _initial_attention(model, inputs)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
     # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
     if state.is_main_process:
@@ -92,6 +90,7 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     if spec.training.keep == "best":
         load_model(model, str(folder / BEST))
     result = _result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer))
+    result["initial_attention"] = start
     if state.is_main_process:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
@@ -124,7 +123,35 @@ def check_memory(spec: RunSpec) -> None:
         )
 
 
-def build_model(spec: RunSpec, tokenizer, longest: int) -> PreTrainedModel:
+def _prepared(spec: RunSpec) -> tuple[Any, Any, dict[str, TensorRows], PreTrainedModel, dict[str, torch.Tensor]]:
+    """Tokenizer, data, the rows of each split, the untrained model, and the inputs on which its attention is measured."""
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
+    with process_state().main_process_first():  # one process prepares the rows, the others read its cache
+        data = load_task(spec.task, **spec.data_options())
+    splits = ("train", "validation", spec.training.heldout_split)
+    rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in dict.fromkeys(splits)}
+    longest = max(split.input_ids.shape[1] for split in rows.values())
+    batch = rows["train"].batch(slice(0, INITIAL_ROWS))
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    return tokenizer, data, rows, build_model(spec, tokenizer, longest, inputs), inputs
+
+
+def untrained_attention(spec: RunSpec) -> dict[str, Any] | None:
+    """What a run of `spec` records of its attention before training: ``initial_attention`` of its result.
+
+    Returns:
+        The fields of `InitialAttention`, ``attention_gain`` (the number, also where it is chosen) and ``rows``; None where no
+        input has two tokens.
+    """
+    check_memory(spec)
+    use_fast_products()
+    *_, model, inputs = _prepared(spec)
+    return _initial_attention(model, inputs)
+
+
+def build_model(
+    spec: RunSpec, tokenizer, longest: int, inputs: Mapping[str, torch.Tensor] | None = None
+) -> PreTrainedModel:
     """The run's model with its initial weights, which `spec.seed` fixes whatever the mask.
 
     Args:
@@ -132,26 +159,36 @@ def build_model(spec: RunSpec, tokenizer, longest: int) -> PreTrainedModel:
         tokenizer: gives the vocabulary's size and the padding id.
         longest: tokens of the longest row. There are as many positions as it takes with padding and global tokens, unless
             `spec.model` says another number; attended padding goes up to it, unless `spec.model` says how far.
+        inputs: what the attention gain is chosen on, where `spec.model` leaves it to be chosen.
 
     Raises:
-        ValueError: `spec.model` says a number of positions that has no room for it.
+        ValueError: `spec.model` says a number of positions that has no room for it, or a target that no gain gives.
     """
     info = task_info(spec.task, spec.answer)
     if spec.config().attend_padding:
         spec = replace(spec, model={"pad_to_length": longest, **spec.model})
     spec.check_room(longest)
     fields = {"max_position_embeddings": spec.config().padded_length(longest), **spec.config_fields()}
-    config = SemFocusConfig(
-        **fields,
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        id2label=dict(enumerate(info.labels)),
-        label2id={label: index for index, label in enumerate(info.labels)},
-    )
+    fields |= {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "id2label": dict(enumerate(info.labels)),
+        "label2id": {label: index for index, label in enumerate(info.labels)},
+    }
     token_task = info.kind == "token_classification"
     cls = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
-    set_seed(spread_seed(spec.seed))
-    return cls(config)
+    seed = spread_seed(spec.seed)
+    if spec.chooses_gain:
+        if inputs is None:
+            raise ValueError(f"attention_gain is {AUTO!r}; allowed where no inputs are at hand: a number")
+        fields = {"target_entropy": TARGET_ENTROPY, **fields}
+
+        def with_gain(gain: float) -> PreTrainedModel:
+            return cls(SemFocusConfig(**fields, attention_gain=gain))
+
+        fields["attention_gain"] = choose_attention_gain(with_gain, inputs, fields["target_entropy"], seed=seed)
+    set_seed(seed)
+    return cls(SemFocusConfig(**fields))
 
 
 def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
@@ -313,6 +350,18 @@ def _baselines(train: TensorRows, labels: dict[str, Any]) -> dict[str, Any]:
         "token_majority_accuracy": labels["majority_accuracy"],
         "label_histogram": labels["histogram"],
     }
+
+
+def _initial_attention(model, inputs: Mapping[str, torch.Tensor]) -> dict[str, Any] | None:
+    """`InitialAttention` of the untrained model, with its gain and the rows; None where no query has two keys to choose from."""
+    with torch.random.fork_rng():  # training draws what it would have drawn without
+        try:
+            found = asdict(initial_attention(model, inputs))
+        except ValueError:
+            return None
+    by_layer = [finite(value) for value in found.pop("entropy_by_layer")]
+    told = {"attention_gain": model.config.attention_gain, "rows": len(inputs["input_ids"])}
+    return {**told, **{name: finite(value) for name, value in found.items()}, "entropy_by_layer": by_layer}
 
 
 def _dispersion(model, probe: dict[str, torch.Tensor]) -> dict[str, dict[str, float | None]]:

@@ -15,7 +15,16 @@ from .statistics import Convergence, epochs_to
 STATUSES = ("reached", "censored", "diverged", "failed")
 QUANTITIES = {"train": ("train_accuracy", "tau"), "heldout": ("heldout_accuracy", "heldout_tau")}
 # What a result tells that is known before the first epoch: it outlasts a raised budget.
-BEFORE_TRAINING = ("parameters", "data", "reach", "initial_analysis", "processes", "versions", "machine")
+BEFORE_TRAINING = (
+    "parameters",
+    "data",
+    "reach",
+    "initial_analysis",
+    "initial_attention",
+    "processes",
+    "versions",
+    "machine",
+)
 REMAKE = "restore it, or move it away and run the same `semfocus compare` again: finished runs are kept"
 REPAIR = "restore it, or move the run's folder away and run `semfocus compare` again to redo that run"
 
@@ -305,6 +314,10 @@ def _check_shapes(path: Path, result: Mapping[str, Any]) -> None:
                 {"full", "mask"} <= (value.keys() if isinstance(value, dict) else set())
                 and mapping_of(value, lambda part: mapping_of(part, number) and "mean" in part)
             )
+        ),
+        "initial_attention": lambda value: (
+            value is None
+            or mapping_of(value, lambda entry: number(entry) or (isinstance(entry, list) and all(map(number, entry))))
         ),
         "reach": lambda value: isinstance(value, dict) and isinstance(value.get("text"), str),
         "data": lambda value: (

@@ -26,6 +26,7 @@ SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources",
 VARIANT = r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 KEEPS = ("last", "best")
+AUTO = "auto"
 HELDOUT_SPLITS = ("test", "validation")
 
 
@@ -197,7 +198,9 @@ class RunSpec:
         length: of the inputs; None for the task's default, (low, high) for a range.
         train_size, validation_size, test_size: examples a split.
         task_options: further options of the task's builder.
-        model: fields of `SemFocusConfig` other than the mask, the vocabulary and the labels.
+        model: fields of `SemFocusConfig` other than the mask, the vocabulary and the labels. `attention_gain` may be "auto":
+            it is then chosen for each run so that its untrained attention has the normalised entropy `target_entropy` (0.4 where it is
+            not given) on its first 500 training rows, and the model's configuration holds the number.
         training: see `TrainingOptions`.
         imports: Python files or modules to import first: they register the mask strategies that `mask` names.
         mask_source: digest of the source of a user's own strategies in `mask`, filled in: results of an edited mask are other results.
@@ -292,10 +295,14 @@ class RunSpec:
         """The model's configuration but for the vocabulary and the labels, with room for any input where no room is asked for."""
         from ..model.configuration_semfocus import LARGEST_SIZE, SemFocusConfig
 
+        if "target_entropy" in self.model and "attention_gain" not in self.model:
+            raise ValueError(
+                "model option 'target_entropy' needs attention_gain: auto, which is what it is the target of"
+            )
         return SemFocusConfig(**{"max_position_embeddings": LARGEST_SIZE, **self.config_fields()})
 
     def config_fields(self) -> dict[str, Any]:
-        """The model's fields, known ones only."""
+        """The model's fields, known ones only; without a gain that is still to be chosen."""
         from ..model.configuration_semfocus import SemFocusConfig
 
         known = {entry.name for entry in fields(SemFocusConfig)} | {"output_attentions"}  # a property there
@@ -303,7 +310,13 @@ class RunSpec:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
                 raise ValueError(f"unknown model option {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-        return {"mask": self.mask, **self.model}
+        given = {name: value for name, value in self.model.items() if (name, value) != ("attention_gain", AUTO)}
+        return {"mask": self.mask, **given}
+
+    @property
+    def chooses_gain(self) -> bool:
+        """Whether the attention gain is to be chosen on the run's inputs."""
+        return self.model.get("attention_gain") == AUTO
 
     @property
     def answer(self) -> str | None:

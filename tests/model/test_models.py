@@ -24,6 +24,9 @@ FORMS = [
     {"attention_form": "multihead", "norm_position": "pre", "position_embedding_type": "sinusoidal"},
     {"attention_form": "bilinear", "norm_position": "post", "position_embedding_type": "none"},
     {"attention_form": "bilinear", "norm_position": "pre", "num_attention_heads": 3, "hidden_act": "mish"},
+    {"attention_form": "multihead", "num_attention_heads": 2, "normalizer": "sparsemax", "qk_norm": True},
+    {"attention_form": "bilinear", "norm_position": "pre", "normalizer": "entmax15"},
+    {"attention_form": "bilinear", "num_attention_heads": 2, "qk_norm": True, "qk_norm_scale": 0.3},
 ]
 form_ids = ["-".join(map(str, form.values())) for form in FORMS]
 all_forms = pytest.mark.parametrize("form", FORMS, ids=form_ids)

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_semfocus.model.attention_reference import masked_softmax
-from hf_semfocus.model.sparse_normalizers import NORMALIZERS, entmax15, sparsemax
+from hf_semfocus.model.sparse_normalizers import NORMALIZERS, entmax15, masked_softmax, sparsemax
 
 THEIRS = {"sparsemax": entmax.sparsemax, "entmax15": entmax.entmax15}
 BOTH = pytest.mark.parametrize("name", THEIRS)
