@@ -1,15 +1,31 @@
 """The law of focus: the rules of `docs/protocol.md` (tier 3) as functions. Each gives one number a seed, and a judgement of them.
 
+python recipes/focus_law.py runs/tier3
+python recipes/focus_law.py runs/tier3 --output hf_semfocus/focus_law.json     # what `semfocus advise` reads
+
 y is the logarithm of a run's restricted epochs to τ. Runs are those of two masks ("full" and the sparse one) unless said.
 """
 
+import argparse
+import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
-from hf_semfocus.training.paired_tests import LEVEL, Judgement, Verdict, judge_values
+from hf_semfocus.training.files import write_json
+from hf_semfocus.training.paired_tests import LEVEL, Judgement, Verdict, judge_values, restricted_epochs
+from hf_semfocus.training.run import untrained_attention
+from hf_semfocus.training.run_files import Run, read_experiment, read_runs
+from hf_semfocus.training.spec import RunSpec
 
+FORMAT = 1
+MASK = "topk:5"
+EXCEPTION = "stack_manipulation"
 SHARPNESS = ("gain", "temperature")  # ways that leave attention a softmax of the layer's own scores
 NO_ADVANTAGE = np.log(1.1)  # an advantage below 10 % counts as none
 EXPLAINED = 0.5
@@ -27,6 +43,9 @@ class FocusRun:
         log_epochs: y.
         entropy: H, normalised, of the untrained model's attention.
         dispersion: mean δ of all valid scores, likewise.
+        label: the variant, or the mask; runs of one label differ in task and seed alone.
+        change: the options that make it of full attention as it is.
+        censored: it ended without τ.
     """
 
     task: str
@@ -37,6 +56,131 @@ class FocusRun:
     log_epochs: float
     entropy: float
     dispersion: float
+    label: str = ""
+    change: str = ""
+    censored: bool = False
+
+
+def read_focus_runs(run_dir: Path) -> list[FocusRun]:
+    """The runs of a sweep that say how many epochs they took. Runs that recorded no untrained attention are measured again.
+
+    Raises:
+        ValueError: `run_dir` is no run directory, or damaged.
+    """
+    found = []
+    for run in read_runs(run_dir, read_experiment(run_dir)):
+        told = run.convergence("train") if run.counts else None
+        if told is None or not (told.reached or told.finished):
+            continue
+        start = (run.result or {}).get("initial_attention") or untrained_attention(RunSpec.from_dict(run.spec))
+        if start is None:
+            raise ValueError(f"{run.folder} has inputs of one token, which have no entropy")
+        model = run.spec["model"]
+        normalizer = model.get("normalizer", "softmax")
+        kinds = (("qk_norm", model.get("qk_norm")), ("temperature", model.get("attention_scale") is not None))
+        kind = next((name for name, holds in kinds if holds), "gain") if normalizer == "softmax" else normalizer
+        found.append(
+            FocusRun(
+                run.spec["task"], run.spec["seed"], run.spec["mask"], kind, float(start["attention_gain"]),
+                math.log(restricted_epochs(told, run.spec["training"]["epochs"])), start["entropy"],
+                start["dispersion_all"], run.label, _change(run), not told.reached,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _change(run: Run) -> str:
+    """What a command line adds to full attention as it is: "--mask topk:5 --set model.attention_gain=2.0"."""
+    words = [] if run.spec["mask"] == "full" else [f"--mask {run.spec['mask']}"]
+    names = ("attention_gain", "target_entropy", "attention_scale", "qk_norm", "qk_norm_scale", "normalizer")
+    given = {name: value for name in names if (value := run.spec["model"].get(name)) is not None}
+    words += ["--set", *(f"model.{name}={str(value).lower()}" for name, value in given.items())] if given else []
+    return " ".join(words)
+
+
+def summary(runs: Sequence[FocusRun], command: str = "") -> dict[str, Any]:
+    """All that the protocol asks of the sweep, as data; `changes` compares each label with full attention as it is.
+
+    A change's values are logarithms of restricted epochs of full attention over its own, one a seed: on each task, and their
+    mean over all tasks (task None). Each is judged alone.
+    """
+    baseline = {(run.task, run.seed): run for run in runs if run.label == "full"}
+    tasks, labels = _tasks(runs), list(dict.fromkeys(run.label for run in runs if run.label != "full"))
+    groups, changes = [], []
+    for label in ["full", *labels]:
+        own = {(run.task, run.seed): run for run in runs if run.label == label}
+        logs = {key: baseline[key].log_epochs - run.log_epochs for key, run in own.items() if key in baseline}
+        for task in tasks:
+            group = [run for run in own.values() if run.task == task]
+            if group:
+                told = {name: fmean(getattr(run, name) for run in group) for name in ("entropy", "dispersion", "gain")}
+                epochs = math.exp(fmean(run.log_epochs for run in group))
+                counts = {"runs": len(group), "censored": sum(run.censored for run in group)}
+                groups.append({"label": label, "task": task, **counts, "epochs": epochs, **told})
+        if label == "full":
+            continue
+        whole = [seed for seed in _seeds(runs) if all((task, seed) in logs for task in tasks)]
+        values: dict[str | None, list[float]] = {
+            task: [logs[task, seed] for seed in _seeds(runs) if (task, seed) in logs] for task in tasks
+        }
+        values[None] = [fmean(logs[task, seed] for task in tasks) for seed in whole]
+        change = next(iter(own.values())).change
+        changes += [
+            {"label": label, "change": change, "task": task, **_ratios(judge_values(found))}
+            for task, found in values.items()
+        ]
+    entropies = [run.entropy for run in baseline.values()]
+    return {
+        "format": FORMAT,
+        "command": command,
+        "tasks": tasks,
+        "seeds": _seeds(runs),
+        "runs": len(runs),
+        "censored": sum(run.censored for run in runs),
+        "baseline_entropy": [min(entropies), max(entropies)] if entropies else None,
+        "judgements": _judgements(runs),
+        "changes": changes,
+        "groups": groups,
+    }
+
+
+def _judgements(runs: Sequence[FocusRun]) -> dict[str, Any]:
+    """The protocol's four rules; None where runs are missing that they need."""
+    if not _complete(runs):
+        return dict.fromkeys(("focus:matched", "focus:explains", "focus:vanishes", "focus:exception"))
+    judged, tasks = matched(runs, MASK)
+    return {
+        "focus:matched": {"tasks": tasks, **_ratios(judged)},
+        "focus:explains": {
+            name: {"left_out": asdict(outside), "within": asdict(inside)}
+            for name, (outside, inside) in explains(runs).items()
+        },
+        "focus:vanishes": asdict(vanishes(runs, MASK)),
+        "focus:exception": _ratios(exception(runs, EXCEPTION, MASK)),
+    }
+
+
+def _complete(runs: Sequence[FocusRun]) -> bool:
+    """Whether each task and seed has the same labels, both masks at gain 1, and `EXCEPTION` has neighbours."""
+    by_pair: dict[tuple[str, int], set[str]] = {}
+    for run in runs:
+        by_pair.setdefault((run.task, run.seed), set()).add(run.label)
+    labels = set.union(*by_pair.values()) if by_pair else set()
+    whole = len(by_pair) == len(_tasks(runs)) * len(_seeds(runs)) and all(own == labels for own in by_pair.values())
+    gains = {run.gain for run in runs if run.kind == "gain" and run.mask == MASK}
+    return (
+        whole and {"full", MASK} <= labels and len(gains) > 1 and len(_tasks(runs)) > 1 and EXCEPTION in _tasks(runs)
+    )
+
+
+def _ratios(judged: Judgement) -> dict[str, Any]:
+    """A judgement of logarithms as one of ratios."""
+    ends = ("estimate_low", "estimate_high", "low", "high")
+    logs = {name: getattr(judged, name) for name in ends}
+    return {
+        **asdict(judged),
+        **{name: None if log is None or not math.isfinite(log) else math.exp(log) for name, log in logs.items()},
+    }
 
 
 def matched(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> tuple[Judgement, tuple[str, ...]]:
@@ -170,3 +314,42 @@ def _tasks(runs: Sequence[FocusRun]) -> list[str]:
 
 def _seeds(runs: Sequence[FocusRun]) -> list[int]:
     return sorted({run.seed for run in runs})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads sweeps, prints what the rules say, and writes the summary."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "run_dirs", nargs="+", type=Path, metavar="RUN_DIR", help="of `semfocus compare`, all one sweep"
+    )
+    parser.add_argument("--output", type=Path, help="write the summary there, as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        runs = [run for folder in options.run_dirs for run in read_focus_runs(folder)]
+        if not runs:
+            raise ValueError("no run has ended yet; nothing can be said")
+        keys = [(run.task, run.label, run.seed) for run in runs]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise ValueError(f"two folders hold the run {twice}; give each run once")
+        command = " ".join(["python recipes/focus_law.py", *(folder.name for folder in options.run_dirs)])
+        found = summary(runs, command)
+        if options.output is not None:
+            write_json(options.output, found)
+    except (ValueError, OSError) as error:
+        print(f"focus_law: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{found['runs']} runs, {found['censored']} of them censored")
+    for group in found["groups"]:
+        print(
+            f"{group['task']:26} {group['label']:24} {group['epochs']:6.1f} epochs ({group['runs']} runs, "
+            f"{group['censored']} censored)  H {group['entropy']:.3f}  δ {group['dispersion']:.2f}"
+        )
+    for name, judged in found["judgements"].items():
+        shown = "not tested: the sweep is not complete" if judged is None else judged.get("verdict", judged)
+        print(f"{name}: {shown}")
+
+
+if __name__ == "__main__":
+    main()

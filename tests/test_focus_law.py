@@ -1,10 +1,14 @@
 """The rules of the law of focus, on runs that were made with a known law."""
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from hf_semfocus.training.compare import compare
+from hf_semfocus.training.experiment import Experiment
 from hf_semfocus.training.paired_tests import Verdict
 from tests.recipe_modules import recipe
 
@@ -100,3 +104,90 @@ def test_an_exception_is_one_whichever_way(other):
     assert judged.estimate_low == pytest.approx(other - 0.3, abs=0.01)
     alike = sweep(lambda task, mask, gain, h: 0.3 * (mask == "full"), noise=0.1)
     assert law.exception(alike, TASKS[2], "topk:5").verdict is not Verdict.NOT_TESTED
+
+
+# the runs of a comparison
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep of tiny runs by the program, one of them without what it recorded of its untrained attention."""
+    changes = {"full": {}, "full;gain=2": {"attention_gain": 2.0}, "full;beta=4": {"attention_scale": 1.0}}
+    changes |= {"full;qk_norm": {"qk_norm": True}, "full;sparsemax": {"normalizer": "sparsemax"}}
+    experiment = Experiment(
+        "sweep",
+        {"even_pairs": {}},
+        ("topk:3", *changes),
+        (0,),
+        {
+            "length": 12, "train_size": 100, "validation_size": 20, "test_size": 20,
+            "model": {"hidden_size": 16, "num_hidden_layers": 1}, "training": {"epochs": 1},
+        },
+        variants={name: {"mask": "full", **fields} for name, fields in changes.items()},
+    )  # fmt: skip
+    out = tmp_path_factory.mktemp("sweep") / "out"
+    compare(experiment, out, jobs=1)
+    path = out / "runs" / "even_pairs" / "full" / "seed-0" / "result.json"
+    result = json.loads(path.read_text())
+    start = result.pop("initial_attention")
+    path.write_text(json.dumps(result))
+    return out, start
+
+
+def test_runs_are_read_with_what_they_changed_and_measured_again_where_nothing_was_recorded(swept):
+    out, start = swept
+    runs = {run.label: run for run in law.read_focus_runs(out)}
+    assert {label: (run.kind, run.mask, run.gain, run.change) for label, run in runs.items()} == {
+        "topk:3": ("gain", "topk:3", 1.0, "--mask topk:3"),
+        "full": ("gain", "full", 1.0, ""),
+        "full;gain=2": ("gain", "full", 2.0, "--set model.attention_gain=2.0"),
+        "full;beta=4": ("temperature", "full", 1.0, "--set model.attention_scale=1.0"),
+        "full;qk_norm": ("qk_norm", "full", 1.0, "--set model.qk_norm=true"),
+        "full;sparsemax": ("sparsemax", "full", 1.0, "--set model.normalizer=sparsemax"),
+    }
+    assert (runs["full"].entropy, runs["full"].dispersion) == (start["entropy"], start["dispersion_all"])
+    assert all(run.log_epochs == 0 for run in runs.values())  # the budget of one epoch
+    assert all(run.censored for run in runs.values())
+    assert runs["full;sparsemax"].entropy < runs["full"].entropy > runs["topk:3"].entropy
+
+
+def test_the_command_writes_a_summary_and_names_what_is_wrong(swept, tmp_path, capsys):
+    out, start = swept
+    law.main([str(out), "--output", str(tmp_path / "law.json")])
+    found = json.loads((tmp_path / "law.json").read_text())
+    assert (found["runs"], found["censored"], found["tasks"]) == (6, 6, ["even_pairs"])
+    assert found["baseline_entropy"] == [start["entropy"]] * 2
+    assert set(found["judgements"].values()) == {None}
+    assert {change["verdict"] for change in found["changes"]} == {"not_tested"}
+    assert "even_pairs" in capsys.readouterr().out
+    for wrong, words in (([str(tmp_path)], "not a run directory"), ([str(out), str(out)], "two folders hold the run")):
+        with pytest.raises(SystemExit) as ended:
+            law.main(wrong)
+        assert ended.value.code == 2
+        told = capsys.readouterr().err
+        assert words in told
+        assert told.count("\n") == 1
+
+
+def test_a_summary_has_the_rules_and_each_change_against_full_attention():
+    runs = [
+        replace(run, label=run.mask if run.gain == 1 else f"{run.mask};gain={run.gain}", change=f"--mask {run.mask}")
+        for run in sweep(by_mask)
+    ]
+    found = law.summary(runs)
+    assert found["judgements"]["focus:matched"]["estimate_low"] == pytest.approx(math.exp(0.5))
+    assert found["judgements"]["focus:explains"]["entropy and mask"]["left_out"]["verdict"] == "supported"
+    change = next(c for c in found["changes"] if (c["label"], c["task"]) == ("topk:5", None))
+    logs = [
+        np.mean([by_mask(t, "full", 1.0, h("full", s)) - by_mask(t, "topk:5", 1.0, h("topk:5", s)) for t in TASKS])
+        for s in range(6)
+    ]
+    assert (change["verdict"], change["n"]) == ("supported", 6)
+    assert (change["low"], change["high"]) == pytest.approx((math.exp(min(logs)), math.exp(max(logs))))
+    assert len(found["changes"]) == 15 * 4
+    assert len(found["groups"]) == 16 * 3
+    assert law.summary(runs[1:])["judgements"]["focus:matched"] is None
+
+
+def h(mask, seed):
+    return entropy_of(mask, 1.0) * (1 - 0.01 * seed)

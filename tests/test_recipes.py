@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 
 from hf_semfocus.data import load_task
 from hf_semfocus.training.experiment import Experiment
+from hf_semfocus.training.presets import preset
+from hf_semfocus.training.spec import flat
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -90,6 +93,61 @@ def test_the_heavy_hitter_comparison_has_the_whole_family_and_masks_that_do_not_
     names = {part.split(":")[0] for mask in experiment.masks for part in mask.split("+")}
     assert names >= {"full", "topk", "topp", "lsh", "cluster", "banded", "random"}
     assert "Reduced" in experiment.note
+
+
+TIERS = sorted((RECIPES / "paper").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", TIERS, ids=lambda path: path.stem)
+def test_a_tier_is_the_papers_recipe_but_for_what_it_is_about(path):
+    paper, experiment = preset("paper"), Experiment.from_yaml(path)
+    about = {
+        "tier3": {"variant", "model.attention_gain", "model.attention_scale", "model.qk_norm", "model.normalizer"},
+        "tier4": {"length"},
+        "tier5_gelu": {"model.hidden_act"},
+        "tier5_mish": {"model.hidden_act"},
+        "tier5_adam": {"training.optimizer", "training.learning_rate"},
+        "heavy_hitters": {"mask"},
+    }.get(path.stem, set())
+    differing = set()
+    for task in experiment.tasks:
+        for label in experiment.masks:
+            base = label.split(";")[0] if path.stem == "tier3" else label
+            own = flat(experiment.spec(task, label, 0).to_dict())
+            theirs = flat(paper.spec(task, base if base in paper.variants else "full", 0).to_dict())
+            if base not in paper.variants:  # a mask that is no variant of the paper
+                del theirs["variant"]
+            differing |= {key for key in {**own, **theirs} if own.get(key) != theirs.get(key)}
+    assert differing == about
+
+
+def test_tier_1_is_what_the_preset_trains():
+    """A comparison that was begun by the preset goes on by the file."""
+    experiment = Experiment.from_yaml(RECIPES / "paper" / "tier1.yaml")
+    paper = replace(preset("paper-nnch"), masks=("full", "topk:5"), seeds=tuple(range(6)))
+    assert {unit.name: unit for unit in experiment.units()} == {unit.name: unit for unit in paper.units()}
+
+
+def test_tier_3_has_what_the_protocol_lists():
+    experiment = Experiment.from_yaml(RECIPES / "paper" / "tier3.yaml")
+    row = next(
+        line
+        for line in (RECIPES.parent / "docs" / "protocol.md").read_text("utf-8").splitlines()
+        if line.startswith("| 3 |")
+    )
+    assert "gain 0.5, 1, 1.4, 2, 2.8, 3.8, 4.6, 6; at gain 1: inverse temperature 4 and 25, QK-norm" in row
+    both = ["", *(f";gain={gain}" for gain in (0.5, 1.4, 2, 2.8, 3.8, 4.6, 6)), ";beta=4", ";beta=25", ";qk_norm"]
+    expected = {mask + change for mask in ("full", "topk:5") for change in both}
+    expected |= {f"full;{change}" for change in ("entmax15", "sparsemax", "sparsemax;gain=2")}
+    assert set(experiment.masks) == expected
+    for label in experiment.masks:
+        model = experiment.spec("even_pairs", label, 0).model
+        gain = float(re.search(r"gain=([\d.]+)", label)[1]) if "gain" in label else 1.0
+        beta = float(re.search(r"beta=([\d.]+)", label)[1]) if "beta" in label else None
+        assert model.get("attention_gain", 1.0) == gain
+        assert model.get("attention_scale") == (None if beta is None else beta * 64**-0.5)
+        assert model.get("qk_norm", False) == ("qk_norm" in label)
+        assert model.get("normalizer", "softmax") in [*label.split(";"), "softmax"]
 
 
 def test_length_generalisation(tmp_path, capsys):

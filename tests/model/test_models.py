@@ -15,6 +15,7 @@ from hf_semfocus import (
     SemFocusModel,
     parse_mask,
 )
+from hf_semfocus.model.sparse_normalizers import NORMALIZERS
 
 from .test_masks import SPECS
 
@@ -115,7 +116,11 @@ def test_scores_are_what_the_layer_attends_by(form):
     assert scores.shape == (2, heads, 7, 7)
     assert scores.dtype == torch.float32
     keep = attention.mask_strategy(scores)
-    assert torch.allclose(weights, torch.softmax(scores.masked_fill(~keep, -torch.inf), -1), atol=1e-6)
+    if model.config.normalizer == "softmax":
+        expected = torch.softmax(scores.masked_fill(~keep, -torch.inf), -1)
+    else:
+        expected = NORMALIZERS[model.config.normalizer](scores, keep)
+    assert torch.allclose(weights, expected, atol=1e-6)
     assert model.bfloat16().encoder.layers[1].attention.scores(inputs[0].bfloat16()).dtype == torch.float32
 
 
