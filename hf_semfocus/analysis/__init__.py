@@ -3,18 +3,21 @@
 from .aggregate import aggregate
 from .analyze import analyze, with_mask
 from .bounds import is_vacuous, loose_bound, sharp_bound
-from .capture import LayerScores, capture_scores, probe_dispersion
+from .capture import LayerScores, capture_scores
 from .dispersion import dispersion
 from .initial_attention import InitialAttention, choose_attention_gain, initial_attention
 from .lipschitz import Lipschitz, lipschitz
 from .mask_stability import MaskStability, mask_stability
-from .probe import gradient_norm, probe_quantities
+from .probe import gradient_norm, probe_dispersion, probe_quantities
+from .quantities import QUANTITIES, improvement
+from .queries_per_key import queries_per_key
 from .reach import Reach, reach
 from .separation import separation
-from .stability import improvement, log_stability
+from .stability import log_stability
 from .trajectory import Place, path, place, trajectory
 
 __all__ = [
+    "QUANTITIES",
     "InitialAttention",
     "LayerScores",
     "Lipschitz",
@@ -38,6 +41,7 @@ __all__ = [
     "place",
     "probe_dispersion",
     "probe_quantities",
+    "queries_per_key",
     "reach",
     "separation",
     "sharp_bound",

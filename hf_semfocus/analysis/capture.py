@@ -18,8 +18,6 @@ from ..model.attention_interface import expand_attention_mask, split_attention_m
 from ..model.attention_reference import compute_dtype, repeat_heads, score_scale, without_autocast
 from ..model.mask_base import MaskStrategy, check_valid, first_valid_key
 from ..model.mask_registry import parse_mask
-from .aggregate import aggregate
-from .dispersion import dispersion
 
 CHUNK_ELEMENTS = 2**24
 """Scores that are held at once: 64 MB in fp32."""
@@ -36,12 +34,14 @@ class LayerScores:
         valid: bool (B, H, Q, K): the keys that it could have kept. Both are False throughout for a query that is
             padding.
         input_dependent: whether the mask chose by the scores.
+        first_query: where the part's queries begin; above 0 it goes on with the rows of the part before.
     """
 
     scores: torch.Tensor
     keep: torch.Tensor
     valid: torch.Tensor
     input_dependent: bool
+    first_query: int = 0
 
 
 Visit = Callable[[int, LayerScores], None]
@@ -90,25 +90,6 @@ def visit_scores(
             visit(call.index, part)
 
     _visit_calls(model, batch, look)
-
-
-def probe_dispersion(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Dispersion of all valid scores, and of those the model's masks keep, over every query, head, layer and example.
-
-    Args:
-        model, batch: see `capture_scores`. Scores are taken in parts, so long inputs do not need all at once.
-
-    Returns:
-        {"full": {"mean", "median", "q95", "max"}, "mask": {the same}}, on the same scores; padding is not counted.
-    """
-    found: dict[str, list[torch.Tensor]] = {"full": [], "mask": []}
-
-    def measure(index: int, layer: LayerScores) -> None:
-        found["full"].append(dispersion(layer.scores, layer.valid).flatten())
-        found["mask"].append(dispersion(layer.scores, layer.keep).flatten())
-
-    visit_scores(model, batch, measure)
-    return {name: aggregate(torch.cat(values)) for name, values in found.items()}
 
 
 def attention_layers(model: torch.nn.Module) -> list[Any]:
@@ -229,7 +210,7 @@ def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator
             if real_BL is not None:
                 is_query = real_BL.expand(batch, queries)[some, None, part, None]
                 keep, allowed = keep & is_query, allowed & is_query
-            yield LayerScores(scores, keep, allowed, bool(chosen.input_dependent))
+            yield LayerScores(scores, keep, allowed, bool(chosen.input_dependent), low)
 
 
 def _scores(query: torch.Tensor, key: torch.Tensor, scale: float | None, softcap: float | None) -> torch.Tensor:

@@ -12,7 +12,7 @@ from safetensors.torch import load_model
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-from ..analysis.capture import probe_dispersion
+from ..analysis.probe import probe_dispersion
 from ..analysis.reach import reach
 from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig
