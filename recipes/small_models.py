@@ -57,18 +57,19 @@ KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "mlp_layer_types")
 ROTATION = {"rope_type": "default", "rope_theta": 10000.0}
 SECTIONS = {"rope_parameters": {**ROTATION, "mrope_section": [2, 1, 1]}}
 OVERRIDES: dict[str, dict[str, Any]] = {
-    "falcon_h1": {"mamba_d_ssm": 64},
+    "falcon_h1": {"mamba_d_ssm": 64, "mamba_d_head": 16, "mamba_n_heads": 4},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "hunyuan_v1_dense": {"rope_parameters": ROTATION, "head_dim": 8},
     "hunyuan_v1_moe": {"rope_parameters": ROTATION, "head_dim": 8},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
-    "ministral": {"rope_parameters": ROTATION},
+    "ministral": {"rope_parameters": ROTATION, "head_dim": 8},
     "bamba": {"attn_layer_indices": [1]},
     "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
-    "zamba2": {"n_mamba_heads": 4},
-    "deepseek_v2": {"topk_method": "greedy"},
+    "zamba2": {"n_mamba_heads": 4, "attention_head_dim": 16, "attention_hidden_size": 64},
+    "glm5_next_text": {"index_kpool": 1},
+    "deepseek_v2": {"topk_method": "greedy", "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 32},
-    "dots1": {"n_shared_experts": 1, "n_routed_experts": 4},
+    "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
     "mamba2": {"num_heads": 8, "head_dim": 8},
     "nemotron": {"num_key_value_heads": 2},
@@ -169,7 +170,8 @@ def _plain_rotation(parameters: dict[str, Any]) -> dict[str, Any]:
         return {
             kind: _plain_rotation(value) if isinstance(value, dict) else value for kind, value in parameters.items()
         }
-    kept = {key: parameters[key] for key in ("rope_theta", "partial_rotary_factor") if parameters.get(key) is not None}
+    names = ("rope_theta", "partial_rotary_factor", "llama_4_scaling_beta", "original_max_position_embeddings")
+    kept = {key: parameters[key] for key in names if parameters.get(key) is not None}
     sections = {"mrope_section": [2, 1, 1]} if "mrope_section" in parameters else {}
     return {"rope_theta": 10000.0, "rope_type": "default"} | kept | sections
 

@@ -4,13 +4,13 @@ python recipes/store_results.py runs/reduced --as reduced
 python recipes/store_results.py --unpack recipes/results/reduced --to /tmp/reduced && semfocus report /tmp/reduced
 
 `semfocus compare --config recipes/reduced.yaml --output /tmp/reduced` goes on from an unpacked one: finished runs are kept as they are,
-unfinished ones begin anew (no checkpoint is stored).
+unfinished ones go on from their last checkpoint where that is small enough to be stored (2 MB), and begin anew where it is not.
 
-What it holds: `histories.tar.xz` (experiment.json and every run's spec.json, history.jsonl and result.json: a run directory
-without models, which `semfocus report` reads), `summary.json` (without the histories, which the archive has), `summary.csv`,
-`speedups.csv`, the report's pictures of at most 400 kB, and `README.md` (command, versions, machine, what is finished and what
-is not, core-hours). The comparison may be running: unfinished runs are stored as such. The same state gives the same bytes, and
-a folder of the same name is replaced as a whole, unless runs would be lost (--replace).
+What it holds: `histories.tar.xz` (experiment.json and every run's spec.json, history.jsonl and result.json, and the checkpoints of
+unfinished runs: a run directory without finished models, which `semfocus report` reads), `summary.json` (without the histories,
+which the archive has), `summary.csv`, `speedups.csv`, the report's pictures of at most 400 kB, and `README.md` (command, versions,
+machine, what is finished and what is not, core-hours). The comparison may be running: unfinished runs are stored as such. The same
+state gives the same bytes, and a folder of the same name is replaced as a whole, unless runs would be lost (--replace).
 """
 
 import argparse
@@ -31,16 +31,20 @@ from hf_semfocus.report.findings import headline
 from hf_semfocus.report.html import PICTURES, outcome
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.tables import markdown_table
+from hf_semfocus.training.checkpoints import check_whole, latest_complete_checkpoint, mark_whole
 from hf_semfocus.training.files import read_json, write_atomically, write_json
-from hf_semfocus.training.run_files import STATUSES
+from hf_semfocus.training.run_files import STATUSES, read_experiment, read_run
 from hf_semfocus.training.summary import write_summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
 ARCHIVE = "histories.tar.xz"
 LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfocus report` draws it again
+LARGEST_CHECKPOINT = 2_000_000  # bytes, of an unfinished run; one beyond it is left out, and the run begins anew
 # The result before the history: a run that ends in between is then seen without its result, never with half of its epochs.
 RUN_FILES = ("spec.json", "result.json", "history.jsonl")
+MACHINES = "machines.json"
+NOT_NEEDED = "training_args.bin"  # of a checkpoint: nothing reads it, and it tells where the run lay
 
 
 def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, replace: bool = False) -> dict[str, Any]:
@@ -90,7 +94,8 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
                     (made / f"{name}.png").write_bytes(content)
                 else:
                     left_out.append(name)
-        write_atomically(made / "README.md", about(kept, made, target.name, left_out))
+        checkpoints = len(list(snapshot.glob("runs/*/*/seed-*/checkpoints")))
+        write_atomically(made / "README.md", about(kept, made, target.name, left_out, checkpoints))
         for path in [made, *made.iterdir()]:  # a temporary folder is its owner's alone; a result is everyone's
             path.chmod(0o755 if path.is_dir() else 0o644)
         shutil.rmtree(old, ignore_errors=True)
@@ -150,12 +155,68 @@ def _copy(run_dir: Path, snapshot: Path) -> None:
         raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
     snapshot.mkdir()
     (snapshot / experiment.name).write_text(_portable(_text(experiment)), encoding="utf-8")
+    # Which library computes products is each worker's own; its result tells it.
+    machine = {**(read_experiment(snapshot).get("machine") or {})}
+    machine.pop("products", None)
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
         own = snapshot / folder.relative_to(run_dir)
+        if not (folder / "result.json").is_file():
+            _copy_checkpoint(folder, own)
+        # After the checkpoint: of a run that ends in between both are there then, and the result counts.
         for name in RUN_FILES:
             if (folder / name).is_file():
                 own.mkdir(parents=True, exist_ok=True)
                 (own / name).write_text(_portable(_text(folder / name)), encoding="utf-8")
+        if (own / "result.json").is_file():
+            shutil.rmtree(own / "checkpoints", ignore_errors=True)
+        _write_machines(folder, own, machine)
+
+
+def _copy_checkpoint(folder: Path, own: Path) -> None:
+    """The last whole checkpoint of an unfinished run, if it is small; the run may be at work and replace it meanwhile."""
+    for _ in range(3):
+        checkpoint = latest_complete_checkpoint(folder / "checkpoints")
+        if checkpoint is None:
+            return
+        copy = own / "checkpoints" / checkpoint.name
+        try:
+            if sum(path.stat().st_size for path in checkpoint.rglob("*")) > LARGEST_CHECKPOINT:
+                return
+            shutil.copytree(checkpoint, copy)
+            check_whole(copy)
+        except (OSError, ValueError):  # gone, or going, since there is a newer one
+            shutil.rmtree(copy.parent, ignore_errors=True)
+            continue
+        (copy / NOT_NEEDED).unlink(missing_ok=True)
+        mark_whole(copy)
+        return
+
+
+def _write_machines(folder: Path, own: Path, machine: Mapping[str, Any]) -> None:
+    """Which machine trained a run up to which epoch, of a run that is stored unfinished: elsewhere its result tells the last one alone.
+
+    `machine` is where the comparison was last at work. A run that has no further epoch since it was last stored has not been there.
+    """
+    told = read_json(folder / MACHINES) if (folder / MACHINES).is_file() else []
+    before = told[-1]["epochs"] if told else 0
+    run = read_run(own)
+    if run is None:
+        return
+    checkpoint = latest_complete_checkpoint(own / "checkpoints")
+    if checkpoint is not None:
+        epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
+    elif told and run.result is not None:
+        epochs, machine = len(run.history), run.result.get("machine") or {}
+    else:
+        return  # it begins anew, or its result tells all
+    if told and same_machine(told[-1]["machine"], machine):
+        told.pop()
+    write_json(own / MACHINES, [*told, {"machine": machine, "epochs": epochs}] if epochs > before else told)
+
+
+def same_machine(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two records agree in all that both tell; a machine that was not recorded is none that is known."""
+    return bool(first and second) and all(first[name] == second[name] for name in first.keys() & second.keys())
 
 
 def _text(path: Path) -> str:
@@ -172,6 +233,7 @@ def _portable(text: str) -> str:
             text = re.sub(
                 rf"{re.escape(place)}(?![\w.-])" if not place.endswith("/") else re.escape(place), instead, text
             )
+    text = re.sub(r"(--output[ =])/[^\s\"]*/([^\s\"/]+)", r"\1runs/\2", text)
     # An experiment of another checkout: its file is the same here.
     return re.sub(r"(?<![\w.~/-])/[^\s\"]*/(recipes/[^\s\"]+\.yaml)", r"\1", text)
 
@@ -180,8 +242,9 @@ def packed(run_dir: Path) -> bytes:
     """The run directory's evidence as .tar.xz: the same files give the same bytes (no dates, owners or order of a disk)."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        files = [run_dir / "experiment.json", *sorted(run_dir.glob("runs/*/*/seed-*/*"))]
-        for path in files:
+        for path in [run_dir / "experiment.json", *sorted(run_dir.glob("runs/*/*/seed-*/**/*"))]:
+            if path.is_dir():
+                continue
             content = path.read_bytes()
             entry = tarfile.TarInfo(path.relative_to(run_dir).as_posix())
             entry.size, entry.mode = len(content), 0o644
@@ -266,7 +329,9 @@ def _place(values: Mapping[str, Any]) -> str:
     return f"{_machine(values['machine'])}; started {values['created']}"
 
 
-def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterable[str] = ()) -> str:
+def about(
+    summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterable[str] = (), checkpoints: int = 0
+) -> str:
     """README.md of the stored result `name`, whose other files are in `folder`."""
     found = counts(summary)
     versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
@@ -295,6 +360,8 @@ def about(summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterabl
         f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
         "- Made by `python recipes/store_results.py`; `tests/test_results.py` makes the numbers again from the archive.",
     ]
+    if checkpoints:
+        lines.append(f"- Unfinished runs that go on from a stored checkpoint: {checkpoints}.")
     lines += [f"- Left out for its size: {picture}.png; `semfocus report` draws it." for picture in left_out]
     lines += ["", headline(summary), "", markdown_table(summary).strip()]
     troubled: dict[tuple[str, str, str], list[str]] = {}

@@ -76,6 +76,40 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["train", "even_pairs", "--output", "OUT", "--config", ""], ["--config", "empty"]),
         (["train", "even_pairs", "--output", "OUT", "--set", "mask_source=abc"], ["mask_source", "abc"]),
         (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "mask_source=abc"], ["mask_source"]),
+        (
+            ["compare", "--preset", "paper-nnch", "--output", "OUT", "--masks", "full", "bnad:5"],
+            ["'bnad:5'", "did you mean 'band:5'", "block:9+3global", "mask specification"],
+        ),
+        (["compare", "--preset", "paper-nnch", "--output", "OUT", "--length", "8"], ["band:9", "9", "1 … 8"]),
+        (
+            ["compare", "--preset", "paper-nnch", "--output", "OUT", "--set", "model.max_position_embeddings=45"],
+            ["max_position_embeddings", "45", "at least 46"],
+        ),
+        (
+            [
+                "train",
+                "even_pairs",
+                *TINY,
+                "--output",
+                "OUT",
+                "--set",
+                "model.num_global_tokens=3",
+                "model.max_position_embeddings=9",
+            ],
+            ["max_position_embeddings", "9", "at least"],
+        ),
+        (
+            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", "training.patience_share=-1"],
+            ["patience_share", "-1"],
+        ),
+        (
+            ["generate", "stack_manipulation", "--output", "OUT", "--answer", "botom"],
+            ["answer", "stack, top", "botom"],
+        ),
+        (
+            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", "task_options.answer=top"],
+            ["even_pairs: answer"],
+        ),
         (["compare", "--preset", "quickstart", "--output", "OUT", "--jobs", "0"], ["jobs", "0"]),
         (["compare", "--preset", "quickstart", "--output", "OUT", "--masks", "topk:5"], ["baseline", "full"]),
         (["report", "OUT"], ["OUT"]),

@@ -308,6 +308,94 @@ def test_a_store_killed_between_its_renames_is_mended(synthetic, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["all"]
 
 
+def stopped_run(folder, spec, after):
+    """A run that stopped in its epoch `after` + 1, in a comparison's folder."""
+    from hf_semfocus.training.run import run_unit
+
+    def stop(entry):
+        if entry["epoch"] > after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_unit(spec, folder / "runs" / spec.name, on_epoch=stop)
+
+
+@pytest.mark.slow
+def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
+    """To the result it would have had, on a machine that its record tells apart from the first."""
+    from hf_semfocus.training import compare as training
+    from hf_semfocus.training.experiment import Experiment
+
+    store_results = recipe("store_results")
+    model = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    options = {"epochs": 4, "batch_size": 50, "stop_early": False}
+    sizes = {"length": 12, "train_size": 200, "validation_size": 60, "test_size": 100}
+    experiment = Experiment(
+        "tiny", {"even_pairs": {}}, ("full",), (0,), {**sizes, "model": model, "training": options}
+    )
+    (spec,) = experiment.units()
+    command = "semfocus compare --config tiny.yaml --output /elsewhere/out/tiny"
+    for name in ("stopped", "whole"):
+        training.write_json(
+            tmp_path / name / "experiment.json", training._described(experiment, command, tmp_path / name)
+        )
+    stopped_run(tmp_path / "stopped", spec, after=2)
+    (stored_as := tmp_path / "results").mkdir()
+    kept = store_results.store(tmp_path / "stopped", stored_as / "tiny", pictures=())
+    assert kept["command"] == "semfocus compare --config tiny.yaml --output runs/tiny"
+    assert "go on from a stored checkpoint: 1." in (stored_as / "tiny" / "README.md").read_text(encoding="utf-8")
+
+    back = store_results.unpack(stored_as / "tiny", tmp_path / "back")
+    run = back / "runs" / spec.name
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    assert checkpoint.name == "checkpoint-8"  # two epochs of four steps: the third one's end was not saved
+    assert not any(str(tmp_path).encode() in path.read_bytes() for path in run.rglob("*") if path.is_file())
+    (told,) = json.loads((run / "machines.json").read_text(encoding="utf-8"))
+    assert told["epochs"] == 2
+    monkeypatch.setattr("hf_semfocus.training.run.machine", lambda: {**told["machine"], "processor": "another"})
+    seen = []
+    result = training.run_unit(spec, run, on_epoch=seen.append)
+    whole = training.run_unit(spec, tmp_path / "whole" / "runs" / spec.name)
+    assert [entry["epoch"] for entry in seen] == [3, 4]
+    weights = [
+        path / spec.name / "model" / "model.safetensors" for path in (back / "runs", tmp_path / "whole" / "runs")
+    ]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert result["epochs_trained"] == whole["epochs_trained"] == 4
+
+    store_results.store(back, stored_as / "tiny", pictures=())
+    again = store_results.unpack(stored_as / "tiny", tmp_path / "again") / "runs" / spec.name
+    assert not (again / "checkpoints").exists()
+    machines = json.loads((again / "machines.json").read_text(encoding="utf-8"))
+    assert [entry["epochs"] for entry in machines] == [2, 4]
+    assert not store_results.same_machine(*(entry["machine"] for entry in machines))
+
+
+@pytest.mark.parametrize("fault", ["large", "half", "ended"])
+def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_path, monkeypatch, fault):
+    from hf_semfocus.training.checkpoints import mark_whole
+
+    store_results = recipe("store_results")
+    run_dir = shutil.copytree(synthetic[0], tmp_path / "run")
+    unfinished = next(
+        path.parent for path in run_dir.rglob("history.jsonl") if not (path.parent / "result.json").exists()
+    )
+    run = next(path.parent for path in run_dir.rglob("result.json")) if fault == "ended" else unfinished
+    checkpoint = run / "checkpoints" / "checkpoint-12"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text('{"epoch": 12.0}')
+    (checkpoint / "model.safetensors").write_bytes(bytes(1000))
+    mark_whole(checkpoint)
+    if fault == "large":
+        monkeypatch.setattr(store_results, "LARGEST_CHECKPOINT", 100)
+    elif fault == "half":
+        (checkpoint / "model.safetensors").write_bytes(bytes(500))
+    store_results.store(run_dir, tmp_path / "stored", pictures=())
+    back = store_results.unpack(tmp_path / "stored", tmp_path / "back")
+    assert not list(back.rglob("checkpoints"))
+    assert not list(back.rglob("machines.json"))
+
+
 def test_pictures_beyond_the_limit_are_left_out_and_named(synthetic, tmp_path, monkeypatch):
     store_results = recipe("store_results")
     monkeypatch.setattr(store_results, "LARGEST_PICTURE", 10)

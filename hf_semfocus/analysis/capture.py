@@ -176,8 +176,7 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
 
 
 def _goes_through_ours(module: torch.nn.Module) -> bool:
-    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    return is_ours(name)
+    return is_ours(getattr(getattr(module, "config", None), "_attn_implementation", None))
 
 
 def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator[LayerScores]:

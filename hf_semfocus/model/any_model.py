@@ -79,8 +79,9 @@ def apply_attention(
         `model`.
 
     Raises:
-        ValueError: if an attention layer did not call ours, naming it, or if the forward pass failed. The model then has the
-            implementation that it had. Also for what is no model of Transformers, and for one without weights (meta device).
+        ValueError: if a layer computed softmax attention and did not call ours, or one that is called attention did not run,
+            naming it; or if the forward pass failed. The model then has the implementation that it had. Also for what is no
+            model of Transformers, and for one without weights (meta device).
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -164,7 +165,7 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
         for module, training in modes:
             module.training = training
     own = [path for path, module in model.named_modules() if module in watch.attended - watch.called]
-    idle = [path for path, module in _named_attention(model).items() if module not in watch.ran]
+    idle = [path for path, module in attention_modules(model).items() if module not in watch.ran]
     wrong = []
     if own:
         wrong.append(f"attention layers that did not call it: {_listed(own)}")
@@ -183,7 +184,7 @@ def _listed(paths: list[str]) -> str:
     return ", ".join(paths[:4]) + (", …" if len(paths) > 4 else "")
 
 
-def _named_attention(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+def attention_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """The innermost modules that are called attention, by path: what did not run can be known by its name alone."""
     found = {
         path: part for path, part in model.named_modules() if re.search(r"Attention(?!.*Pool)", type(part).__name__)

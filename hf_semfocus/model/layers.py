@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -204,6 +205,16 @@ class SemFocusAttention(nn.Module):
             return self._split(self.score_matrix(hidden_BLd)), hidden_BLd[:, None].expand(-1, self.heads, -1, -1)
         return self._split(self.query(hidden_BLd)), self._split(self.key(hidden_BLd))
 
+    def _project(self, hidden_BLd: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values ``(B, H, L, T)``, in one product where these are three plain linear layers."""
+        parts = () if self.bilinear else (self.query, self.key, self.value)
+        if not parts or not all(map(_is_plain, parts)):
+            return *self.query_key(hidden_BLd), self._split(self.value(hidden_BLd))
+        weight = torch.cat([part.weight for part in parts])
+        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+        query, key, value = F.linear(hidden_BLd, weight, bias).chunk(3, dim=-1)
+        return self._split(query), self._split(key), self._split(value)
+
     def read_mask_state(self) -> Any:
         """What the layer's strategy works with in this forward pass; see :meth:`MaskState.read`."""
         return None if self.mask_state is None else self.mask_state.read()
@@ -242,8 +253,7 @@ class SemFocusAttention(nn.Module):
         """
         if mask_state is None:
             mask_state = self.read_mask_state()
-        query, key = self.query_key(hidden_states)
-        value = self._split(self.value(hidden_states))
+        query, key, value = self._project(hidden_states)
         # Not looked up in the registry of Transformers: another copy of this code (a checkpoint's) may own the name.
         eager = self.config._attn_implementation == "eager"
         attend = eager_attention_forward if eager else semfocus_attention_forward
@@ -274,6 +284,18 @@ class SemFocusAttention(nn.Module):
         valid, _ = split_attention_mask(attention_mask)
         real_BL = None if valid is None else valid.flatten(1, 2).any(dim=1)
         self.mask_state.learn(mask_state, query, key, real_BL)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether calling a linear layer is its product and nothing else: no adapter, hook or quantised weight."""
+    return (
+        type(layer) in (nn.Linear, ScoreLinear)
+        and type(layer.weight) is nn.Parameter
+        and not (
+            layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+        )
+        and "forward" not in layer.__dict__  # accelerate puts its own there
+    )
 
 
 class SemFocusMLP(nn.Module):

@@ -7,7 +7,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
 from hf_semfocus import apply_attention, register_attention
-from hf_semfocus.model.any_model import _named_attention
+from hf_semfocus.model.any_model import attention_modules
 from tests.model.any_models import (
     BOTH,
     DECODERS,
@@ -167,7 +167,7 @@ def test_attention_weights_on_request(build):
                 assert torch.isclose(total, (kept > 0).double()).all()
             if by_definition is not None:
                 torch.testing.assert_close(weights, by_definition, atol=1e-9, rtol=1e-9)
-    assert len(observed[names[0]]) == len(_named_attention(model)) // (3 if build in BOTH else 1)
+    assert len(observed[names[0]]) == len(attention_modules(model)) // (3 if build in BOTH else 1)
 
 
 def test_dropout_in_training_drops_weights_and_scales_the_others():
@@ -480,15 +480,47 @@ def test_models_that_never_call_the_interface_are_refused(build):
         apply_attention(model, "topk:4")
 
 
-def test_one_layer_that_computes_its_own_attention_is_named():
+def own(hidden_states):
+    scores = hidden_states @ hidden_states.transpose(-1, -2)
+    return (scores / 2).softmax(dim=-1).float() @ hidden_states
+
+
+def sinks(hidden_states):
+    scores = torch.einsum("bqd,bkd->bqk", hidden_states, hidden_states)
+    weights = torch.cat([scores, torch.zeros_like(scores[..., :1])], dim=-1).softmax(dim=-1)
+    return torch.einsum("bqk,bkd->bqd", weights[..., :-1], hidden_states)
+
+
+def fused(hidden_states):
+    return torch.nn.functional.scaled_dot_product_attention(hidden_states, hidden_states, hidden_states)
+
+
+class Mixer(torch.nn.Module):
+    """Neither its name nor its class says what it does."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.mix = mix
+
+    def forward(self, hidden_states, **kwargs):
+        return self.mix(hidden_states), None
+
+
+class LinearAttentionLayer(Mixer):
+    """A product of activations, and a softmax, but no product with the softmax of a product."""
+
+
+@pytest.mark.parametrize("mix", [lambda x: (x @ x.transpose(-1, -2)) @ x, lambda x: x.softmax(dim=-1) * x])
+def test_layers_without_softmax_attention_are_not_asked_for_it(mix):
     model = make(llama, torch.float32)
+    model.model.layers[1].self_attn = LinearAttentionLayer(mix)
+    assert apply_attention(model, "topk:4").config._attn_implementation == "semfocus:topk:4"
 
-    class OwnAttention(torch.nn.Module):
-        def forward(self, hidden_states, **kwargs):
-            scores = hidden_states @ hidden_states.transpose(-1, -2)
-            return scores.softmax(dim=-1) @ hidden_states, None
 
-    model.model.layers[1].self_attn = OwnAttention()
+@pytest.mark.parametrize("mix", [own, sinks, fused])
+def test_one_layer_that_computes_its_own_attention_is_named(mix):
+    model = make(llama, torch.float32)
+    model.model.layers[1].self_attn = Mixer(mix)
     with pytest.raises(ValueError, match=r"attention layers that did not call it: model\.layers\.1\.self_attn; "):
         apply_attention(model, "topk:4")
     assert model.config._attn_implementation == "sdpa"

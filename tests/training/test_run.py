@@ -1,5 +1,6 @@
 """One run: deterministic, paired, stopped and gone on without a trace, and honest about what it did."""
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -10,10 +11,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_semfocus  # noqa: F401  (registers the Auto classes)
+from hf_semfocus.training.accuracy import accuracy_if_at_least
 from hf_semfocus.training.checkpoints import latest_complete_checkpoint
 from hf_semfocus.training.files import read_json_lines
 from hf_semfocus.training.owner import held
 from hf_semfocus.training.recorder import why_stop
+from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import run_unit
 from hf_semfocus.training.spec import TrainingOptions
 
@@ -381,14 +384,14 @@ def test_a_run_has_settled_where_held_out_accuracy_no_longer_rises(history, stop
         assert all(why_stop(history[:end], changed) is None for end in range(1, len(history) + 1))
 
 
-SETTLES = {"epochs": 40, "stop_early": True, "heldout_tau": 1.0, "patience_share": 0.5, "patience_min": 3, "tau": 0.55}
+SETTLES = {"epochs": 20, "stop_early": True, "heldout_tau": 1.0, "patience_share": 0.5, "patience_min": 3, "tau": 0.55}
 
 
 def test_a_settled_run_ends_there_whatever_stops_and_raises_it(tiny, tmp_path):
     spec = tiny(training=SETTLES)
     result = run_unit(spec, tmp_path / "whole")
     assert (result["stopped"], result["status"]) == ("settled", "reached")
-    assert result["epochs_to_tau"] + 3 <= result["epochs_trained"] < 40
+    assert result["epochs_to_tau"] + 3 <= result["epochs_trained"] < 20
     with pytest.raises(Killed):
         run_unit(spec, tmp_path / "killed", on_epoch=killer(result["epochs_trained"] - 2))
     run_unit(spec, tmp_path / "killed")
@@ -398,7 +401,9 @@ def test_a_settled_run_ends_there_whatever_stops_and_raises_it(tiny, tmp_path):
     assert run_unit(raised, tmp_path / "whole", on_epoch=killer(1)) == result
 
 
-@pytest.mark.parametrize("changes", [{}, {"heldout_tau": 0.6}, {"keep": "best"}, {"epochs": 5}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"patience_share": None, "heldout_tau": 0.55}, {"keep": "best", "epochs": 10}], ids=str
+)
 def test_a_shortened_evaluation_misses_no_epoch_and_stops_where_a_whole_one_does(tiny, tmp_path, changes):
     options = {**SETTLES, "eval_batch_size": 20, **changes}
     model = {"hidden_dropout": 0.1}
@@ -417,3 +422,66 @@ def test_a_shortened_evaluation_misses_no_epoch_and_stops_where_a_whole_one_does
         assert row == other
     assert left_out >= 3, "nothing was left out: the test shows nothing"
     assert row["train_accuracy"] is not None  # the last epoch is measured whole
+
+
+def test_an_accuracy_is_told_exactly_where_it_is_at_least_the_threshold(tiny):
+    """At every threshold and batch size, and one row beyond each; less is measured only where nothing is lost."""
+    from hf_semfocus.data import build_tokenizer, load_task
+    from hf_semfocus.training.run import build_model
+
+    spec = tiny()
+    rows = TensorRows(load_task("even_pairs", **spec.data_options())["train"], 0)
+    model = build_model(spec, build_tokenizer("even_pairs"), 12)
+    seen = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    with torch.no_grad():
+        wrong = (model.eval()(input_ids=rows.input_ids).logits.argmax(-1) != rows.labels).long().cumsum(0).tolist()
+    right = 200 - wrong[-1]
+    assert 60 < right < 140
+    for size, asked in itertools.product((7, 50, 500), (1, right - 1, right, right + 1, right + 9, 200)):
+        seen.clear()
+        found = accuracy_if_at_least(asked / 200, model, rows, size)
+        assert (found is None) == (asked > right)
+        assert found is None or found.accuracy == right / 200
+        # Given up at the first batch with which too many are wrong, and never before.
+        ends = [min(end, 200) for end in range(size, 200 + size, size)]
+        assert sum(seen) == next((end for end in ends if wrong[end - 1] > 200 - asked), 200)
+
+
+def test_masks_that_draw_change_no_training_by_being_evaluated(tiny, tmp_path):
+    spec = tiny(mask="redraw:3", model={"hidden_dropout": 0.1})
+    run_unit(spec, tmp_path / "one")
+    run_unit(spec, tmp_path / "again")
+    run_unit(replace(spec, training=replace(spec.training, evaluate_train=False)), tmp_path / "less")
+    assert curve(tmp_path / "one") == curve(tmp_path / "again")
+    assert same_weights(tmp_path / "one", tmp_path / "less")
+    heldout = [[row["heldout_loss"] for row in curve(tmp_path / name)] for name in ("one", "less")]
+    assert heldout[0] == heldout[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("even_pairs", {}),
+        ("stack_manipulation", {"momentum": 0.9, "weight_decay": 0.01, "batch_size": 64}),
+        ("even_pairs", {"optimizer": "adamw", "learning_rate": 0.01, "max_grad_norm": 0.0, "bf16": True}),
+    ],
+    ids=["sgd", "momentum", "adamw"],
+)
+def test_a_process_alone_trains_as_trainer_itself_does_bit_by_bit(tiny, tmp_path, monkeypatch, task, options):
+    from torch.optim.lr_scheduler import LambdaLR
+    from transformers import Trainer
+
+    from hf_semfocus.training import trainer
+
+    options = {"lr_decay": 0.9, "max_grad_norm": 0.5, "shorten_evaluation": True, **options}
+    spec = tiny(task=task, model={"hidden_dropout": 0.1}, training=options)
+    run_unit(spec, tmp_path / "ours")
+    monkeypatch.setattr(trainer.SemFocusTrainer, "_trains_alone", lambda self: False)
+    monkeypatch.setattr(trainer.SemFocusTrainer, "create_optimizer", Trainer.create_optimizer)
+    monkeypatch.setattr(trainer.EpochLR, "step", LambdaLR.step)
+    run_unit(spec, tmp_path / "theirs")
+    assert same_weights(tmp_path / "ours", tmp_path / "theirs")
+    assert curve(tmp_path / "ours") == curve(tmp_path / "theirs")

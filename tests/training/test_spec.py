@@ -133,7 +133,7 @@ def test_an_experiment_is_its_grid_with_pairs_close_together():
 
 def test_masks_share_every_hyperparameter():
     for name in PRESETS:
-        experiment = preset(name)
+        experiment = replace(preset(name), seeds=(0,))
         full = {(unit.task, unit.seed): unit for unit in experiment.units() if unit.mask == "full"}
         for unit in experiment.units():
             own = experiment.variants.get(unit.label, {})
