@@ -4,10 +4,14 @@ from .aggregate import aggregate
 from .analyze import analyze, with_mask
 from .bounds import is_vacuous, loose_bound, sharp_bound
 from .capture import LayerScores, capture_scores
+from .conditions import at_percentiles, lambda_w, lambda_x
 from .dispersion import dispersion
 from .initial_attention import InitialAttention, choose_attention_gain, initial_attention
 from .lipschitz import Lipschitz, lipschitz
+from .loss_slice import LossSlice, loss_slice
 from .mask_stability import MaskStability, mask_stability
+from .norms import norms
+from .paper_table import PAPER_TABLE, beside_paper
 from .probe import gradient_norm, probe_dispersion, probe_quantities
 from .quantities import QUANTITIES, improvement
 from .queries_per_key import queries_per_key
@@ -17,15 +21,19 @@ from .stability import log_stability
 from .trajectory import Place, path, place, trajectory
 
 __all__ = [
+    "PAPER_TABLE",
     "QUANTITIES",
     "InitialAttention",
     "LayerScores",
     "Lipschitz",
+    "LossSlice",
     "MaskStability",
     "Place",
     "Reach",
     "aggregate",
     "analyze",
+    "at_percentiles",
+    "beside_paper",
     "capture_scores",
     "choose_attention_gain",
     "dispersion",
@@ -33,10 +41,14 @@ __all__ = [
     "improvement",
     "initial_attention",
     "is_vacuous",
+    "lambda_w",
+    "lambda_x",
     "lipschitz",
     "log_stability",
     "loose_bound",
+    "loss_slice",
     "mask_stability",
+    "norms",
     "path",
     "place",
     "probe_dispersion",

@@ -12,8 +12,10 @@ from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
 from .aggregate import aggregate
 from .capture import attention_layers, visit_scores
+from .conditions import at_percentiles
 from .lipschitz import RADII, lipschitz
 from .mask_stability import mask_stability
+from .norms import norms
 from .quantities import QUANTITIES, Collected
 
 CONDITIONS = ("vacuous_full", "vacuous_mask")
@@ -58,7 +60,8 @@ def analyze(
         ``mask``, ``own_mask``, ``examples``, ``layers``, ``heads``; ``quantities``: entries with layer, head, quantity,
         mean, median, q95, max, n and seven quantiles (`QUANTILES`), where head or layer None means all of them;
         ``conditions``: for the same groups the share of queries with log ξ < log ξ_s, of the n_improvement that leave
-        out a key and for which ξ is defined, and the shares for which the loose bound is vacuous; ``maxima``: how many
+        out a key and for which ξ is defined, and the shares for which the loose bound is vacuous; ``percentiles``: of all
+        layers and heads, see :func:`at_percentiles`; ``norms``: see :func:`norms`; ``maxima``: how many
         (layer, head) have max log ξ < max log ξ_s over their queries, of n for which both are defined;
         ``mask_stability``: eps, kept_share [ε][layer], and by_separation, the kept share of queries with small to large
         Δ; ``lipschitz``: for each mask losses, gradient_norms and ratios (a list for each radius), or None without
@@ -88,6 +91,7 @@ def analyze(
         "own_mask": _words(own),
         "examples": sum(len(batch["input_ids"]) for batch in batches),
         **values.summary(),
+        "norms": norms(model),
     }
     generator = torch.Generator().manual_seed(seed)
     found["mask_stability"] = _mask_stability(model, inputs, chosen, eps, generator, tell(0.2, 0.5, "noise"))
@@ -228,6 +232,7 @@ class _Values:
             "heads": heads,
             "quantities": [*quantities, *_entries(everything, None, None)],
             "conditions": [*conditions, _condition(everything, None, None)],
+            "percentiles": at_percentiles(everything),
             "maxima": {"improved": improved if defined else None, "n": defined},
         }
 

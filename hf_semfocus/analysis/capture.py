@@ -18,6 +18,7 @@ from ..model.attention_interface import expand_attention_mask, split_attention_m
 from ..model.attention_reference import compute_dtype, repeat_heads, score_scale, without_autocast
 from ..model.mask_base import MaskStrategy, check_valid, first_valid_key
 from ..model.mask_registry import parse_mask
+from .evaluation import evaluating
 
 CHUNK_ELEMENTS = 2**24
 """Scores that are held at once: 64 MB in fp32."""
@@ -135,7 +136,6 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
             f"{type(model).__name__} has no attention layer with a mask strategy; use a SemFocus model, or "
             "apply_attention(model, mask) first"
         )
-    modes = [(module, module.training) for module in model.modules()]
     handles = []
     index = 0
 
@@ -162,15 +162,12 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
     any_model_attention.observers.append(observe)
     try:
         handles += [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
-        model.eval()
-        with torch.no_grad():
+        with evaluating(model), torch.no_grad():
             model(**batch)
     finally:
         any_model_attention.observers.remove(observe)
         for handle in handles:
             handle.remove()
-        for module, training in modes:
-            module.training = training
     if not index:
         raise ValueError(f"{type(model).__name__} called none of our attention layers")
 

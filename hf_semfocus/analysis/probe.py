@@ -8,6 +8,7 @@ import torch
 
 from .aggregate import aggregate
 from .capture import visit_scores
+from .evaluation import evaluating
 from .mask_stability import mask_stability, some_rows
 from .quantities import Collected
 
@@ -104,14 +105,8 @@ def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any]) -> torch.Te
     Raises:
         ValueError: the model's output has no loss for this batch.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        with torch.enable_grad():
-            loss = getattr(model(**batch), "loss", None)
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluating(model), torch.enable_grad():
+        loss = getattr(model(**batch), "loss", None)
     if loss is None:
         raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")
     return loss
