@@ -3,7 +3,6 @@
 import argparse
 import io
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -70,7 +69,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
             raise ValueError(f"{source.folder} takes {most} tokens, and the inputs have {longest}; choose --length")
     folder = None if options.output is None else Path(options.output)
     if folder is not None:
-        os.makedirs(os.path.realpath(folder), exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     points = _measured(named, mask, options, console)
     paths = [_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
     found = {

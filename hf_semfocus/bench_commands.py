@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import io
-import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -237,7 +236,7 @@ def _made(output: str | None) -> Path | None:
     if output is None:
         return None
     folder = Path(output)
-    os.makedirs(os.path.realpath(folder), exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

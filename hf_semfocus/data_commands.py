@@ -1,7 +1,6 @@
 """The commands about data alone: `semfocus tasks`, `generate` and `bench data`."""
 
 import argparse
-import os
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -23,7 +22,7 @@ def run_tasks(options: argparse.Namespace, console: Console) -> int:
     table = task_table(options.task)
     if options.pictures is not None:
         folder = Path(options.pictures)
-        os.makedirs(os.path.realpath(folder), exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name in [options.task] if options.task else list_tasks():
             draw_example(name).savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
     console.print(table)

@@ -76,7 +76,7 @@ def own_epochs(run_dir):
         for quantity, threshold in (("train", "tau"), ("heldout", "heldout_tau")):
             goal = spec["training"][threshold]
             hits = [row["epoch"] for row in rows if (row[f"{quantity}_accuracy"] or 0.0) >= goal]
-            key = spec["task"], spec["mask"], spec["seed"], quantity
+            key = spec["task"], spec.get("variant") or spec["mask"], spec["seed"], quantity
             found[key] = (min(hits, default=None), len(rows), rows)
     return found
 
@@ -164,12 +164,13 @@ def test_a_stored_experiment_asks_for_the_runs_that_there_are(stored, unpacked):
     assert paths
     for path in paths:
         ran = json.loads(path.read_text(encoding="utf-8"))
-        asked = experiment.spec(ran["task"], ran["mask"], ran["seed"]).to_dict()
+        label = ran.get("variant") or ran["mask"]
+        asked = experiment.spec(ran["task"], label, ran["seed"]).to_dict()
         # A budget may have been raised for the runs that did not need less.
         assert ran["training"].pop("epochs") <= asked["training"].pop("epochs")
         assert ran == asked
         assert ran["seed"] in experiment.seeds
-        assert ran["mask"] in experiment.masks
+        assert label in experiment.masks
     assert "--config DIR/experiment.json" in (stored / "README.md").read_text(encoding="utf-8")
 
 

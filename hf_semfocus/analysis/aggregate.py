@@ -25,13 +25,16 @@ def aggregate(values: torch.Tensor) -> dict[str, float]:
     ordered = known.sort().values  # torch.quantile refuses more than 16 million values
     return {
         "mean": known.mean().item(),
-        "median": _quantile(ordered, 0.5),
-        "q95": _quantile(ordered, 0.95),
+        "median": quantile(ordered, 0.5),
+        "q95": quantile(ordered, 0.95),
         "max": ordered[-1].item(),
     }
 
 
-def _quantile(ordered: torch.Tensor, level: float) -> float:
+def quantile(ordered: torch.Tensor, level: float) -> float:
+    """The quantile of sorted values, 0 ≤ level ≤ 1, interpolated linearly; NaN without a value."""
+    if not len(ordered):
+        return math.nan
     place = level * (len(ordered) - 1)
     low, high = ordered[math.floor(place)].item(), ordered[math.ceil(place)].item()
     # Equal ends first: between two infinities there is nothing to interpolate.

@@ -11,18 +11,15 @@ from ..model.any_model import apply_attention
 from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
 from .aggregate import aggregate
-from .bounds import is_vacuous
-from .capture import LayerScores, attention_layers, visit_scores
-from .dispersion import dispersion
+from .capture import attention_layers, visit_scores
+from .conditions import at_percentiles
 from .lipschitz import RADII, lipschitz
 from .mask_stability import mask_stability
-from .separation import separation
-from .stability import log_stability
+from .norms import norms
+from .quantities import QUANTITIES, Collected
 
-QUANTITIES = (
-    "dispersion_full", "dispersion_mask", "dispersion_ratio", "separation", "log_stability_full", "log_stability_mask",
-    "improvement", "dispersion_own",
-)  # fmt: skip
+CONDITIONS = ("vacuous_full", "vacuous_mask")
+"""Quantities that hold or do not: their shares are told, and not their quantiles."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 EPS = (0.01, 0.03, 0.1, 0.3, 1.0)
 SEPARATION_BINS = 8
@@ -63,7 +60,8 @@ def analyze(
         ``mask``, ``own_mask``, ``examples``, ``layers``, ``heads``; ``quantities``: entries with layer, head, quantity,
         mean, median, q95, max, n and seven quantiles (`QUANTILES`), where head or layer None means all of them;
         ``conditions``: for the same groups the share of queries with log ξ < log ξ_s, of the n_improvement that leave
-        out a key and for which ξ is defined, and the shares for which the loose bound is vacuous; ``maxima``: how many
+        out a key and for which ξ is defined, and the shares for which the loose bound is vacuous; ``percentiles``: of all
+        layers and heads, see :func:`at_percentiles`; ``norms``: see :func:`norms`; ``maxima``: how many
         (layer, head) have max log ξ < max log ξ_s over their queries, of n for which both are defined;
         ``mask_stability``: eps, kept_share [ε][layer], and by_separation, the kept share of queries with small to large
         Δ; ``lipschitz``: for each mask losses, gradient_norms and ratios (a list for each radius), or None without
@@ -93,6 +91,7 @@ def analyze(
         "own_mask": _words(own),
         "examples": sum(len(batch["input_ids"]) for batch in batches),
         **values.summary(),
+        "norms": norms(model),
     }
     generator = torch.Generator().manual_seed(seed)
     found["mask_stability"] = _mask_stability(model, inputs, chosen, eps, generator, tell(0.2, 0.5, "noise"))
@@ -192,20 +191,27 @@ def _padded(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
 
 
 class _Values:
-    """The quantities of every query: for each layer and name, parts of shape (H, queries), fp32 on the CPU."""
+    """The quantities of every query and key: under the mask that is looked at and, of δ alone, under the model's own."""
 
     def __init__(self, has_own: bool) -> None:
-        self.has_own = has_own
-        self.parts: list[dict[str, list[torch.Tensor]]] = []
+        self.seen = Collected(QUANTITIES)
+        self.own = self.seen if has_own else Collected(["dispersion_mask"])
 
-    def add(self, index: int, **values: torch.Tensor) -> None:
-        while len(self.parts) <= index:
-            self.parts.append({})
-        for name, value in values.items():
-            self.parts[index].setdefault(name, []).append(value.float().cpu().transpose(0, 1).flatten(1))
+    def _layers(self) -> list[dict[str, torch.Tensor]]:
+        """For each layer the values of each quantity, (H, queries or keys), fp32 on the CPU."""
+        layers = []
+        for layer, own in zip(self.seen.layers, self.own.layers, strict=True):
+            parts = {**layer, "dispersion_own": own["dispersion_mask"]}
+            layers.append(
+                {
+                    name: torch.cat([part.float().cpu().transpose(0, 1).flatten(1) for part in values], dim=1)
+                    for name, values in parts.items()
+                }
+            )
+        return layers
 
     def summary(self) -> dict[str, Any]:
-        layers = [{name: torch.cat(parts, dim=1) for name, parts in layer.items()} for layer in self.parts]
+        layers = self._layers()
         heads = max(len(layer["dispersion_full"]) for layer in layers)
         quantities, conditions = [], []
         improved = defined = 0
@@ -226,6 +232,7 @@ class _Values:
             "heads": heads,
             "quantities": [*quantities, *_entries(everything, None, None)],
             "conditions": [*conditions, _condition(everything, None, None)],
+            "percentiles": at_percentiles(everything),
             "maxima": {"improved": improved if defined else None, "n": defined},
         }
 
@@ -237,44 +244,16 @@ def _measure(
     values: _Values,
     told: Callable[[float], None],
 ) -> None:
-    def look(index: int, part: LayerScores) -> None:
-        full, kept = dispersion(part.scores, part.valid), dispersion(part.scores, part.keep)
-        gap = separation(part.scores, part.keep, part.valid)
-        n, k = part.valid.sum(-1), part.keep.sum(-1)
-        log_full = log_stability(full, n)
-        log_mask = log_stability(kept, k, gap if part.input_dependent else None)
-        values.add(
-            index,
-            dispersion_full=full,
-            dispersion_mask=kept,
-            dispersion_ratio=(kept / full).masked_fill(full == 0, math.nan),
-            separation=gap,
-            log_stability_full=log_full,
-            log_stability_mask=log_mask,
-            # Where nothing is left out both are the same softmax, and there is nothing to improve.
-            improvement=(log_full - log_mask).masked_fill(gap.isnan(), math.nan),
-            vacuous_full=_where_known(is_vacuous(full, n), full),
-            vacuous_mask=_where_known(is_vacuous(kept, k), kept),
-            **({"dispersion_own": kept} if values.has_own else {}),
-        )
-
-    def look_own(index: int, part: LayerScores) -> None:
-        values.add(index, dispersion_own=dispersion(part.scores, part.keep))
-
     for number, batch in enumerate(inputs):
-        visit_scores(model, batch, look, mask)
-        if not values.has_own:
-            visit_scores(model, batch, look_own)
+        visit_scores(model, batch, values.seen, mask)
+        if values.own is not values.seen:
+            visit_scores(model, batch, values.own)
         told((number + 1) / len(inputs))
-
-
-def _where_known(holds: torch.Tensor, quantity: torch.Tensor) -> torch.Tensor:
-    return holds.float().masked_fill(quantity.isnan(), math.nan)
 
 
 def _entries(values: Mapping[str, torch.Tensor], layer: int | None, head: int | None) -> list[dict[str, Any]]:
     entries = []
-    for name in QUANTITIES:
+    for name in [name for name in values if name not in CONDITIONS]:
         known = values[name][~values[name].isnan()].sort().values
         quantiles = [_quantile(known, level) for level in QUANTILES]
         summary = {**aggregate(known), "n": len(known), "quantiles": quantiles}

@@ -18,8 +18,7 @@ from ..model.attention_interface import expand_attention_mask, split_attention_m
 from ..model.attention_reference import compute_dtype, repeat_heads, score_scale, without_autocast
 from ..model.mask_base import MaskStrategy, check_valid, first_valid_key
 from ..model.mask_registry import parse_mask
-from .aggregate import aggregate
-from .dispersion import dispersion
+from .evaluation import evaluating
 
 CHUNK_ELEMENTS = 2**24
 """Scores that are held at once: 64 MB in fp32."""
@@ -36,12 +35,14 @@ class LayerScores:
         valid: bool (B, H, Q, K): the keys that it could have kept. Both are False throughout for a query that is
             padding.
         input_dependent: whether the mask chose by the scores.
+        first_query: where the part's queries begin; above 0 it goes on with the rows of the part before.
     """
 
     scores: torch.Tensor
     keep: torch.Tensor
     valid: torch.Tensor
     input_dependent: bool
+    first_query: int = 0
 
 
 Visit = Callable[[int, LayerScores], None]
@@ -92,25 +93,6 @@ def visit_scores(
     _visit_calls(model, batch, look)
 
 
-def probe_dispersion(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Dispersion of all valid scores, and of those the model's masks keep, over every query, head, layer and example.
-
-    Args:
-        model, batch: see `capture_scores`. Scores are taken in parts, so long inputs do not need all at once.
-
-    Returns:
-        {"full": {"mean", "median", "q95", "max"}, "mask": {the same}}, on the same scores; padding is not counted.
-    """
-    found: dict[str, list[torch.Tensor]] = {"full": [], "mask": []}
-
-    def measure(index: int, layer: LayerScores) -> None:
-        found["full"].append(dispersion(layer.scores, layer.valid).flatten())
-        found["mask"].append(dispersion(layer.scores, layer.keep).flatten())
-
-    visit_scores(model, batch, measure)
-    return {name: aggregate(torch.cat(values)) for name, values in found.items()}
-
-
 def attention_layers(model: torch.nn.Module) -> list[Any]:
     """The attention layers of a SemFocus model, in order: those that hold a mask strategy and give queries and keys."""
     return [module for module in model.modules() if hasattr(module, "mask_strategy") and hasattr(module, "query_key")]
@@ -154,7 +136,6 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
             f"{type(model).__name__} has no attention layer with a mask strategy; use a SemFocus model, or "
             "apply_attention(model, mask) first"
         )
-    modes = [(module, module.training) for module in model.modules()]
     handles = []
     index = 0
 
@@ -181,15 +162,12 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
     any_model_attention.observers.append(observe)
     try:
         handles += [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
-        model.eval()
-        with torch.no_grad():
+        with evaluating(model), torch.no_grad():
             model(**batch)
     finally:
         any_model_attention.observers.remove(observe)
         for handle in handles:
             handle.remove()
-        for module, training in modes:
-            module.training = training
     if not index:
         raise ValueError(f"{type(model).__name__} called none of our attention layers")
 
@@ -228,7 +206,7 @@ def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator
             if real_BL is not None:
                 is_query = real_BL.expand(batch, queries)[some, None, part, None]
                 keep, allowed = keep & is_query, allowed & is_query
-            yield LayerScores(scores, keep, allowed, bool(chosen.input_dependent))
+            yield LayerScores(scores, keep, allowed, bool(chosen.input_dependent), low)
 
 
 def _scores(query: torch.Tensor, key: torch.Tensor, scale: float | None, softcap: float | None) -> torch.Tensor:

@@ -15,7 +15,7 @@ from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusModel
 from ..model.sparse_normalizers import NORMALIZERS
 from .capture import LayerScores, visit_scores
-from .dispersion import dispersion
+from .quantities import Seen
 
 TARGET_ENTROPY = 0.4
 """What is aimed at where nothing is said: topk:5 at the paper's length of 40 has at most ln 5 / ln 40 = 0.436."""
@@ -63,12 +63,13 @@ def initial_attention(model: torch.nn.Module, batch: Mapping[str, Any]) -> Initi
     values: dict[str, list[torch.Tensor]] = {}
 
     def measure(index: int, layer: LayerScores) -> None:
+        seen = Seen(layer)
         logs = layer.valid.sum(-1).to(layer.scores.dtype).log()
         parts = {
             "nats": entropy(normalizer(layer.scores, layer.keep)),
             "all_nats": entropy(NORMALIZERS["softmax"](layer.scores, layer.valid)),
-            "dispersion_all": dispersion(layer.scores, layer.valid),
-            "dispersion_kept": dispersion(layer.scores, layer.keep),
+            "dispersion_all": seen["dispersion_full"],
+            "dispersion_kept": seen["dispersion_mask"],
         }
         tells = layer.valid.sum(-1) > 1
         parts["share"], parts["all_share"] = parts["nats"] / logs, parts["all_nats"] / logs

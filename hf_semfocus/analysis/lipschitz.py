@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .evaluation import evaluating
 from .probe import gradient_norm
 
 RADII = (1e-3, 1e-2, 1e-1)
@@ -76,7 +77,7 @@ def lipschitz(
         if progress is not None:
             progress(done / steps)
 
-    losses = _losses(model, batches)
+    losses = losses_of(model, batches)
     norms = []
     for batch in batches:
         norms.append(gradient_norm(model, batch))
@@ -93,7 +94,7 @@ def lipschitz(
             unit = torch.stack([part.pow(2).sum() for part in direction]).sum().sqrt()
             for index, radius in enumerate(radii):
                 moved = _move(parameters, before, direction, radius * length / unit)
-                ratios[index, number] = (_losses(model, batches) - losses).abs() / moved
+                ratios[index, number] = (losses_of(model, batches) - losses).abs() / moved
                 tell(len(batches))
     finally:
         with torch.no_grad():
@@ -117,21 +118,13 @@ def _move(
     return float(torch.stack(squares).sum().sqrt())
 
 
-def _losses(model: torch.nn.Module, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:
-    """The loss of each batch in evaluation mode, fp64 on the CPU."""
-    modes = [(module, module.training) for module in model.modules()]
+def losses_of(model: torch.nn.Module, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    """The loss of each batch in evaluation mode, fp64 on the CPU; `ValueError` where the model gives none."""
     losses = []
-    try:
-        model.eval()
-        with torch.no_grad():
-            for batch in batches:
-                loss = getattr(model(**batch), "loss", None)
-                if loss is None:
-                    raise ValueError(
-                        f"{type(model).__name__} gives no loss for this batch; it needs labels and a head"
-                    )
-                losses.append(loss.double().cpu())
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluating(model), torch.no_grad():
+        for batch in batches:
+            loss = getattr(model(**batch), "loss", None)
+            if loss is None:
+                raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")
+            losses.append(loss.double().cpu())
     return torch.stack(losses)

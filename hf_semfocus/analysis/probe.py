@@ -1,23 +1,22 @@
 """The theory's quantities on one fixed batch as plain numbers: what a callback records while a model trains."""
 
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from .aggregate import aggregate
-from .capture import LayerScores, visit_scores
-from .dispersion import dispersion
+from .capture import visit_scores
+from .evaluation import evaluating
 from .mask_stability import mask_stability, some_rows
-from .separation import separation
-from .stability import log_stability
+from .quantities import Collected
 
 NOISE = 0.1
 """ε of the recorded mask stability."""
 NOISE_ROWS = 25
 """Rows of the batch that it is measured on: it takes two forward passes more, and thousands of queries are enough."""
+AGGREGATED = ("dispersion_full", "dispersion_mask", "separation")
 
 
 def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, float]:
@@ -46,39 +45,39 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
         0.41
     """
     inputs = {name: value for name, value in batch.items() if name != "labels"}
-    values: dict[str, list[torch.Tensor]] = {name: [] for name in ("full", "mask", "gap", "gain")}
-    chooses = False
-
-    def measure(index: int, layer: LayerScores) -> None:
-        nonlocal chooses
-        chooses = chooses or layer.input_dependent
-        full, kept = dispersion(layer.scores, layer.valid), dispersion(layer.scores, layer.keep)
-        gap = separation(layer.scores, layer.keep, layer.valid)
-        log_full = log_stability(full, layer.valid.sum(-1))
-        log_mask = log_stability(kept, layer.keep.sum(-1), gap if layer.input_dependent else None)
-        # Where nothing is left out both are the same softmax, and there is nothing to improve.
-        gain = (log_full - log_mask).masked_fill(gap.isnan(), math.nan)
-        for name, value in (("full", full), ("mask", kept), ("gap", gap), ("gain", gain)):
-            values[name].append(value.flatten())
-
-    visit_scores(model, inputs, measure)
+    seen = Collected((*AGGREGATED, "improvement"))
+    visit_scores(model, inputs, seen)
     found: dict[str, float] = {}
-    for name, part in (("dispersion_full", "full"), ("dispersion_mask", "mask"), ("separation", "gap")):
-        found.update({f"{name}_{kind}": value for kind, value in aggregate(torch.cat(values[part])).items()})
+    for name in AGGREGATED:
+        found.update({f"{name}_{kind}": value for kind, value in aggregate(seen.joined(name)).items()})
     if found["dispersion_full_mean"] > 0:
         found["dispersion_ratio"] = found["dispersion_mask_mean"] / found["dispersion_full_mean"]
-    gain = torch.cat(values["gain"])
+    gain = seen.joined("improvement")
     gain = gain[~gain.isnan()]
     if len(gain):
         found["improvement_share"] = (gain > 0).double().mean().item()
     tokens = inputs["inputs_embeds"] if inputs.get("inputs_embeds") is not None else inputs.get("input_ids")
-    if chooses and tokens is not None and "inputs_embeds" in inspect.signature(model.forward).parameters:
+    if seen.input_dependent and tokens is not None and "inputs_embeds" in inspect.signature(model.forward).parameters:
         few = {name: some_rows(value, slice(0, NOISE_ROWS), len(tokens)) for name, value in inputs.items()}
         shares = mask_stability(model, few, NOISE, torch.Generator().manual_seed(0)).kept_share
         found["mask_stability"] = shares.mean().item()
     if "labels" in batch and any(parameter.requires_grad for parameter in model.parameters()):
         found["loss"], found["gradient_norm"] = loss_and_gradient_norm(model, batch)
     return {name: value for name, value in found.items() if value == value}
+
+
+def probe_dispersion(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Dispersion of all valid scores, and of those the model's masks keep, over every query, head, layer and example.
+
+    Args:
+        model, batch: see :func:`capture_scores`. Scores are taken in parts, so long inputs do not need all at once.
+
+    Returns:
+        {"full": {"mean", "median", "q95", "max"}, "mask": {the same}}, on the same scores; padding is not counted.
+    """
+    seen = Collected(("dispersion_full", "dispersion_mask"))
+    visit_scores(model, batch, seen)
+    return {name: aggregate(seen.joined(f"dispersion_{name}")) for name in ("full", "mask")}
 
 
 def gradient_norm(model: torch.nn.Module, batch: Mapping[str, Any]) -> float:
@@ -106,14 +105,8 @@ def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any]) -> torch.Te
     Raises:
         ValueError: the model's output has no loss for this batch.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        with torch.enable_grad():
-            loss = getattr(model(**batch), "loss", None)
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluating(model), torch.enable_grad():
+        loss = getattr(model(**batch), "loss", None)
     if loss is None:
         raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")
     return loss

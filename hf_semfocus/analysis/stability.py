@@ -6,9 +6,6 @@ keys, ‖softmax(z) − softmax(z')‖₁ ≤ 2 min(e^δ/n, ¼) ‖z − z'‖�
 
 import torch
 
-from .dispersion import checked, dispersion
-from .separation import separation
-
 
 def log_stability(
     dispersion: torch.Tensor, kept: torch.Tensor | int, separation: torch.Tensor | None = None
@@ -40,35 +37,3 @@ def log_stability(
     # Undefined: nothing was left out. Infinite: nothing can be swapped, and ∞ − ∞ above is not 0 by itself.
     none = separation.isnan() | separation.isposinf()
     return value + torch.where(none, torch.zeros_like(penalty), penalty)
-
-
-def improvement(
-    scores: torch.Tensor, keep: torch.Tensor, valid: torch.Tensor | None = None, input_dependent: bool = True
-) -> torch.Tensor:
-    """log ξ_s − log ξ per query: positive where the mask is more stable than full attention on the same scores.
-
-    The paper's improvement condition is ξ_h < ξ_s (its Corollary 1 compares the λ built on them), so
-    `(improvement(…) > 0)` over the queries that are not NaN is the share that meets it.
-
-    Args:
-        scores: (B, H, Q, K) scaled scores D.
-        keep: bool, broadcastable to `scores`: kept keys. Those that are not valid do not count.
-        valid: bool, broadcastable to `scores`. None: every key.
-        input_dependent: whether the mask chose its keys by the scores (and so pays log(1 + 1/Δ)).
-
-    Returns:
-        (B, H, Q). −∞ with Δ = 0, NaN for a query without kept keys or with Δ < 0.
-
-    Example:
-        >>> scores = torch.tensor([[[[3.0, 0.0, 0.0, -1.0]]]])
-        >>> keep = torch.tensor([[[[True, False, False, False]]]])
-        >>> round(improvement(scores, keep).item(), 4)   # (4 − log 4) − (0 − log 1 + log(1 + 1/3))
-        2.326
-    """
-    if valid is None:
-        valid = torch.ones((), dtype=torch.bool, device=scores.device)
-    scores, keep, valid = checked(scores, keep, valid)
-    keep = keep & valid
-    full = log_stability(dispersion(scores, valid), valid.sum(-1))
-    gap = separation(scores, keep, valid) if input_dependent else None
-    return full - log_stability(dispersion(scores, keep), keep.sum(-1), gap)

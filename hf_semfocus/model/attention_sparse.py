@@ -35,6 +35,7 @@ from .attention_reference import (
 )
 from .attention_tiles import attend_in_tiles
 from .mask_base import MaskStrategy, check_valid, first_valid_key
+from .mask_positions import Full
 from .mask_registry import parse_mask
 from .sparse_normalizers import normalizer_named
 
@@ -77,15 +78,17 @@ def choose_path(
         >>> [choose_path(parse_mask(spec), 4, 1, 2048, 2048) for spec in ("full", "banded:5", "topk:5")]
         ['dense', 'tiles', 'lists']
     """
-    structure = mask.structure(keys)
     softmax = normalizer == "softmax"
+    if torch.compiler.is_compiling():
+        # One graph without branches on data or loops over chunks, for any length; compilers fuse what it does.
+        return "dense" if softmax and isinstance(mask, Full) else "masked"
+    structure = mask.structure(keys)
     if softmax and structure is not None and structure.rows >= keys:
         return "dense"
     small = batch * heads * queries * keys <= MOST_SCORES_KEPT
     otherwise = "masked" if small or not mask.row_by_row else "chunked"
-    # One graph without branches on data or loops over chunks; compilers fuse what it does.
-    if torch.compiler.is_compiling() or structure is None or not positions_known or not softmax:
-        return "masked" if torch.compiler.is_compiling() else otherwise
+    if structure is None or not positions_known or not softmax:
+        return otherwise
     window = 0 if structure.window is None else 2 * structure.window + 1
     columns = len(structure.column_positions(keys))
     if not structure.selected and not structure.random:

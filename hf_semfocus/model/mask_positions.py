@@ -168,6 +168,11 @@ class Random(MaskStrategy):
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """The r smallest hashes among valid keys; see :meth:`MaskStrategy.keep`."""
         rank = _rank(context.query_positions, context.key_positions, self.seed, valid)
+        if torch.compiler.is_exporting():
+            # With r columns more the graph asks nothing of the length, which may be shorter than r.
+            more = rank.new_full((*rank.shape[:-1], self.r), torch.iinfo(torch.int64).max)
+            padded = torch.cat([rank, more], dim=-1)
+            return rank <= padded.topk(self.r, dim=-1, largest=False).values.amax(dim=-1, keepdim=True)
         last = rank.topk(min(self.r, rank.shape[-1]), dim=-1, largest=False).values.amax(dim=-1, keepdim=True)
         return rank <= last
 

@@ -60,6 +60,10 @@ def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor
     Returns:
         bool, in the shape of `scores`.
     """
+    if torch.compiler.is_exporting():
+        # With k columns more the graph asks nothing of the length, which may be shorter than k.
+        padded = torch.nn.functional.pad(scores, (0, k), value=-torch.inf)
+        return _from_the_largest(scores, valid, kth_largest(padded, k), k)
     k = min(k, scores.shape[-1])
     smallest = kth_largest(scores, k)
     if not (torch.compiler.is_compiling() or scores.is_meta):

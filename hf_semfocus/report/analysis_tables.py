@@ -14,14 +14,18 @@ NONE = "n/a"
 MOST_HEADS = 12
 """(Layer, head) pairs up to which the terminal shows each; from there on layers."""
 NAMES = {
+    "kept_keys": "kept keys",
     "dispersion_full": "δ_s, all keys",
     "dispersion_mask": "δ_h, kept keys",
     "dispersion_ratio": "δ_h / δ_s",
     "separation": "Δ",
+    "queries_per_key": "β, queries a key",
     "log_stability_full": "log ξ_s",
     "log_stability_mask": "log ξ_h",
     "improvement": "log ξ_s − log ξ_h",
 }
+NOT_SHOWN = ("dispersion_own",)
+"""Quantities with a table of their own."""
 STATISTICS = ("mean", "median", "q95", "max")
 
 
@@ -83,7 +87,9 @@ def _quantity_table(point: Mapping[str, Any]) -> Table:
     by_head = point["layers"] * point["heads"] <= MOST_HEADS
     title = f"{point_name(point)} · scores under {point['mask']}"
     table = _table(title, _left("quantity"), "layer", "head", "mean", "median", "95 %", "max", "n")
-    for name, words in NAMES.items():
+    names = dict.fromkeys(entry["quantity"] for entry in point["quantities"])
+    for name in [name for name in names if name not in NOT_SHOWN]:
+        words = NAMES.get(name, name)
         entries = [entry for entry in point["quantities"] if entry["quantity"] == name]
         # A single head's values are those of its layer.
         shown = [

@@ -185,19 +185,21 @@ def dispersion_points(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return points
 
 
-def band(runs: Sequence[Sequence[float]]) -> dict[str, np.ndarray]:
+def band(runs: Sequence[Sequence[float]], tail: float | None = None) -> dict[str, np.ndarray]:
     """Median and band over the seeds at each epoch, and how many seeds were still training.
 
     Args:
         runs: one sequence of values an epoch for each seed, of any lengths ≥ 1; a stopped run counts with its last
             value.
+        tail: share of the seeds below the band and above it; None: 0.1 from ten seeds on, and none with fewer.
 
     Returns:
         "middle", "low", "high" float and "training" int arrays, each as long as the longest run.
     """
     longest = max(len(values) for values in runs)
     carried = np.array([[*values, *[values[-1]] * (longest - len(values))] for values in runs], dtype=float)
-    tail = 0.1 if len(runs) >= QUANTILES_FROM else 0.0
+    if tail is None:
+        tail = 0.1 if len(runs) >= QUANTILES_FROM else 0.0
     low, middle, high = np.quantile(carried, [tail, 0.5, 1 - tail], axis=0)
     training = np.array([sum(len(values) > epoch for values in runs) for epoch in range(longest)])
     return {"middle": middle, "low": low, "high": high, "training": training}

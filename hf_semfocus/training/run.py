@@ -13,8 +13,8 @@ from safetensors.torch import load_model
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-from ..analysis.capture import probe_dispersion
 from ..analysis.initial_attention import TARGET_ENTROPY, choose_attention_gain, initial_attention
+from ..analysis.probe import probe_dispersion
 from ..analysis.reach import reach
 from ..data import build_tokenizer, label_statistics, load_task, task_info
 from ..model.configuration_semfocus import SemFocusConfig

@@ -19,6 +19,10 @@ PAIRS = [(cls, spec) for cls in CLASSES for spec in MASKS]
 all_pairs = pytest.mark.parametrize(
     ("cls", "spec"), [pytest.param(*pair, marks=[] if pair in CASES else pytest.mark.long) for pair in PAIRS]
 )
+#: The other strategies, but for `redraw`, which answers differently each time.
+OTHER_MASKS = [
+    "global:1", "sink:1", "strided:3", "banded:3+strided:3", "random:3;seed=0", "topp:0.6", "botk:3", "lsh:4;rounds=2", "cluster:4",
+]  # fmt: skip
 DYNAMIC = {name: {0: Dim.AUTO, 1: Dim.AUTO} for name in ("input_ids", "attention_mask")}
 #: Lengths of other batches: longer and shorter, not a multiple of the block, below k, and 1.
 OTHERS = [(14, 7), (3, 2, 2, 1), (2,), (1, 1), (31, 5, 30)]
@@ -29,6 +33,24 @@ def test_exports_with_the_shapes_of_the_example(cls, spec):
     model, inputs = make(cls, spec), batch()
     program = torch.export.export(model, (), kwargs=inputs)
     assert torch.allclose(program.module()(**inputs)[0], model(**inputs)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("form", "masked"), [("multihead", True), ("bilinear", False)])
+@pytest.mark.parametrize("spec", [*MASKS, *OTHER_MASKS])
+def test_exports_with_a_free_length(spec, form, masked):
+    """A length in a stated range, down to fewer keys than a mask selects: nothing of it may be frozen."""
+    model = make(SemFocusForSequenceClassification, spec, num_hidden_layers=1, attention_form=form)
+
+    def inputs(rows: int, length: int) -> dict[str, torch.Tensor]:
+        ids = torch.randint(1, 8, (rows, length), generator=torch.Generator().manual_seed(length))
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)} if masked else {"input_ids": ids}
+
+    free = {0: torch.export.Dim("rows", min=1, max=64), 1: torch.export.Dim("length", min=2, max=32)}
+    given = inputs(2, 11)
+    program = torch.export.export(model, (), kwargs=given, dynamic_shapes=dict.fromkeys(given, free))
+    for rows, length in ((3, 2), (1, 20)):
+        other = inputs(rows, length)
+        assert torch.allclose(program.module()(**other).logits, model(**other).logits, atol=1e-6)
 
 
 @every_mask

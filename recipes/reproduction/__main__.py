@@ -1,0 +1,61 @@
+"""Judges tier 1 from the stored comparisons `paper_*`, and writes the page, its numbers and its pictures.
+
+python -m recipes.reproduction      # recipes/results/paper_*/ → recipes/results/paper.md, paper.json and paper/*.png
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hf_semfocus.report.files import drawn, write_whole
+from hf_semfocus.training.files import write_atomically, write_json
+
+from ..store_results import RESULTS
+from .page import counts, markdown
+from .pictures import curves, reached
+from .records import StoredRun, read_stored
+from .tier1 import Tier, judge
+
+
+def write_page(stored: Mapping[str, Sequence[StoredRun]], results: Path) -> Tier:
+    """Writes `paper.json`, `paper.md` and the pictures in `paper/` below `results`, and returns what they tell."""
+    tier = judge(stored)
+    figures = {"curves": curves(stored), "reached": reached(tier)}
+    names = [name for name, figure in figures.items() if figure is not None]
+    for name, figure in figures.items():
+        path = results / "paper" / f"{name}.png"
+        if figure is not None:
+            write_whole(path, drawn(figure, "png"))
+        else:
+            path.unlink(missing_ok=True)
+    write_json(results / "paper.json", tier.to_dict())
+    write_atomically(results / "paper.md", markdown(tier, names))
+    return tier
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.reproduction",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="where results are stored (default: recipes/results)"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        if not options.results.is_dir():
+            raise ValueError(f"{options.results} is no folder")
+        tier = write_page(read_stored(options.results), options.results)
+    except (ValueError, OSError) as error:
+        print(f"reproduction: {error}", file=sys.stderr)
+        return 2
+    told = ", ".join(f"{number} {name}" for name, number in counts(tier).items())
+    print(f"{len(tier.claims)} claims: {told}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

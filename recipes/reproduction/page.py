@@ -1,0 +1,282 @@
+"""The page of tier 1: the one place where its verdicts become words."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR
+
+from hf_semfocus.training.paired_tests import Judgement, Verdict
+from hf_semfocus.training.presets import PAPER_TRAINING
+from hf_semfocus.training.statistics import format_ratio
+
+from ..claim_rules import near_one
+from ..store_results import same_machine
+from .records import BASELINE, LISTOPS, MASK, Gap, Machine, Pair, RunRecord, Status, TaskRecord, stored_name
+from .tier1 import GENERALISES_ON, MARGIN, Claim, Kind, Scope, Tier, Untested
+
+PICTURES = {
+    "curves": "Training loss and held-out accuracy against epochs: median and quartiles over the seeds",
+    "reached": "Kaplan–Meier curves of the runs that have reached τ, and the performance profile over tasks and seeds",
+}
+TAU = f"{PAPER_TRAINING['tau']:.0%}".replace("%", " %")
+VERDICTS = {
+    Verdict.SUPPORTED: "**supported**",
+    Verdict.CONTRADICTED: "**contradicted**",
+    Verdict.UNDECIDED: "undecided",
+    Verdict.NOT_TESTED: "not tested",
+}
+CLAIMS = {
+    (Kind.FASTER, Scope.MEAN): f"`{MASK}` learns faster on average over these seven tasks",
+    (Kind.FASTER, Scope.TASKS): f"`{MASK}` learns faster on tasks of this kind",
+    (Kind.FASTER, Scope.TASK): f"`{MASK}` learns {{task}} faster",
+    (Kind.NOT_WORSE, Scope.TASKS): f"Held-out accuracy with `{MASK}` is not worse over tasks",
+    (Kind.NOT_WORSE, Scope.TASK): f"Held-out accuracy with `{MASK}` is not worse on {{task}}",
+    (Kind.BETTER, Scope.TASK): f"Held-out accuracy with `{MASK}` is better on {{task}}",
+    (Kind.FITS_ALL, Scope.ALL): f"Full attention reaches {TAU} on every task",
+    (Kind.GENERALISES, Scope.ALL): f"Full attention generalises on {GENERALISES_ON} of the 8 tasks",
+}
+GAPS = {
+    Gap.RUN_MISSING: "",
+    Gap.TWO_MACHINES: "trained on two machines: to be run again, whole",
+    Gap.MACHINE_UNKNOWN: "the machine was not recorded",
+}
+STATUSES = {
+    Status.FAILED: "failed",
+    Status.UNFINISHED: "unfinished",
+    Status.NOT_STARTED: "not started",
+}
+
+
+def markdown(tier: Tier, pictures: Iterable[str] = ()) -> str:
+    """`paper.md`, with the pictures of these names."""
+    drawn = {name: f"![{words}](paper/{name}.png)" for name, words in PICTURES.items() if name in pictures}
+    counted = sum(len(task.counted) for task in tier.tasks)
+    lines = [
+        "# The paper, reproduced at its own recipe",
+        "",
+        "Made by `python -m recipes.reproduction` from the comparisons `paper_*` in this folder. The rules are those of "
+        "[docs/protocol.md](../../docs/protocol.md), fixed before the runs; the numbers are also in `paper.json`.",
+        "",
+        f"Recipe: `--preset paper-nnch` (length 40, 5 blocks, ReLU, plain SGD); `{MASK}` beside `{BASELINE}`, six paired seeds a task. "
+        f"{counted} of {sum(len(task.pairs) for task in tier.tasks)} pairs count so far.",
+        "",
+        "## Claims",
+        "",
+        *_table(claim for claim in tier.claims if claim.scope is not Scope.TASK),
+        "",
+        "Task by task:",
+        "",
+        *_table(claim for claim in tier.claims if claim.scope is Scope.TASK),
+        "",
+        f"An effect on speed is epochs of full attention over epochs of `{MASK}` to {TAU} training accuracy (above 1: `{MASK}` is faster); "
+        f"an effect on held-out accuracy is `{MASK}` − `{BASELINE}`. *Undecided* is a lack of evidence. "
+        "*This task alone*: at 5 % for that task, and not over all tasks of its claim (Holm), which six pairs cannot give.",
+        "",
+    ]
+    if "curves" in drawn:
+        lines += [drawn["curves"], ""]
+    lines += ["## What is missing, and why", "", *_missing(tier.tasks), ""]
+    if "reached" in drawn:
+        lines += ["## How many runs have learnt it, and when", "", drawn["reached"], "", "They decide nothing.", ""]
+    lines += ["## Task by task"]
+    for task in tier.tasks:
+        if task.stored:
+            lines += ["", *_task(task, tier)]
+    if not any(task.stored for task in tier.tasks):
+        lines += ["", "Nothing is stored yet."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(claims: Iterable[Claim]) -> list[str]:
+    head = ["| claim | setting | effect [95 % interval] | verdict |", "| --- | --- | --- | --- |"]
+    return [*head, *map(_row, claims)]
+
+
+def _row(claim: Claim) -> str:
+    words = CLAIMS[claim.kind, claim.scope].format(task=claim.task)
+    return f"| {words} (`{claim.name}`) | {_setting(claim)} | {effect(claim)} | {verdict(claim)} |"
+
+
+def verdict(claim: Claim) -> str:
+    """The verdict in words, and for a task whether it holds over all of them."""
+    judged, words = claim.judgement, VERDICTS[claim.judgement.verdict]
+    if claim.scope is Scope.TASK and judged.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
+        words += " (family-wise)" if judged.family_wise else " (this task alone)"
+    return words
+
+
+def _setting(claim: Claim) -> str:
+    judged = claim.judgement
+    if claim.untested is Untested.PAIRS_MISSING:
+        short = claim.missing or {}
+        names = "" if claim.task else f", on {_count(len(short), 'task')}"
+        return f"{_count(sum(short.values()), 'pair')} missing{names}"
+    if claim.untested is Untested.NO_GENERALISATION:
+        return "both masks near chance: no generalisation to compare"
+    if claim.untested is Untested.FEW_TASKS:
+        return f"{_count(judged.n, 'task')} to compare, six are needed (left out, near chance: {', '.join(claim.left_out)})"
+    if claim.scope is Scope.ALL:
+        return f"{judged.n} tasks"
+    units = {Scope.TASKS: "task", Scope.MEAN: "seed"}.get(claim.scope, "pair")
+    margin = f", margin {MARGIN:g}" if claim.kind is Kind.NOT_WORSE else ""
+    test = {"sign_flip": "sign-flip test", "sign": "sign test (pairs are censored)"}[judged.test or "sign_flip"]
+    out = f"; left out, near chance: {', '.join(claim.left_out)}" if claim.left_out else ""
+    return f"{_count(judged.n, units)}, {test}{margin}{out}"
+
+
+def effect(claim: Claim) -> str:
+    """Estimate, interval and p of a claim, or what was counted."""
+    judged = claim.judgement
+    if claim.scope is Scope.ALL:
+        return f"{len(claim.tasks)} of {claim.of} tasks{': ' if claim.tasks else ''}{', '.join(claim.tasks)}"
+    if judged.p is None:
+        return "–"
+    text = speed_text(judged) if claim.kind is Kind.FASTER else _difference_text(judged)
+    holm = "" if judged.p_holm is None else f" (Holm {judged.p_holm:.2g})"
+    return f"{text}, p = {judged.p:.2g}{holm}"
+
+
+def speed_text(judged: Judgement) -> str:
+    """`2.6× [1.9, 3.4]`; with censoring what is known of both, rounded outwards."""
+    low, high = judged.estimate_low, judged.estimate_high
+    if low is not None and low == high:
+        text = f"{near_one(low)}×"
+    elif not low and high is None:
+        text = "not known"
+    elif high is None:
+        text = f"≥ {format_ratio(low or 0, ROUND_FLOOR)}×"
+    elif not low:
+        text = f"≤ {format_ratio(high, ROUND_CEILING)}×"
+    else:
+        text = f"{format_ratio(low, ROUND_FLOOR)}–{format_ratio(high, ROUND_CEILING)}×"
+    ends = "0" if not judged.low else near_one(judged.low), "∞" if judged.high is None else near_one(judged.high)
+    return f"{text} [{', '.join(ends)}]"
+
+
+def _difference_text(judged: Judgement, digits: int = 3) -> str:
+    values = (judged.estimate_low, judged.low, judged.high)
+    if any(value is None for value in values):
+        return "–"
+    estimate, low, high = (_signed(value or 0.0, digits) for value in values)
+    return f"{estimate} [{low}, {high}]"
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def _missing(tasks: Sequence[TaskRecord]) -> list[str]:
+    lines = []
+    for task in tasks:
+        if not task.stored:
+            tier = " (tier 4)" if task.name == LISTOPS else ""
+            lines.append(f"- {task.name}{tier}: nothing is stored yet.")
+            continue
+        seeds: dict[str, list[str]] = {}
+        for pair in task.pairs:
+            if pair.gap is not None:
+                seeds.setdefault(_gap(pair), []).append(str(pair.seed))
+        told = [f"seed{'s' * (len(own) > 1)} {', '.join(own)} ({why})" for why, own in seeds.items()]
+        lines += [f"- {task.name}: {'; '.join(told)}."] if told else []
+    return lines or ["Nothing is missing."]
+
+
+def _gap(pair: Pair) -> str:
+    assert pair.gap is not None
+    if pair.gap is not Gap.RUN_MISSING:
+        return GAPS[pair.gap]
+    if pair.baseline.status is pair.mask.status is Status.NOT_STARTED:
+        return "neither run has started"
+    return " and ".join(
+        f"`{mask}` {STATUSES[run.status]}" + (f" after {_count(run.trained, 'epoch')}" if run.trained else "")
+        for mask, run in ((BASELINE, pair.baseline), (MASK, pair.mask))
+        if not run.ended
+    )
+
+
+def _task(task: TaskRecord, tier: Tier) -> list[str]:
+    judged = {claim.kind: claim for claim in tier.claims if claim.task == task.name}
+    told = [f"*{kind}*: {verdict(claim)}" for kind, claim in judged.items()]
+    heldout = "held-out, last five epochs"
+    lines = [
+        f"### {task.name}",
+        "",
+        f"At most {task.ceiling} epochs. {'; '.join(told)}{'. ' if told else ''}All runs: "
+        f"[{stored_name(task.name)}]({stored_name(task.name)}/README.md).",
+        "",
+        f"| seed | epochs, `{BASELINE}` | epochs, `{MASK}` | {heldout}: `{BASELINE}` | `{MASK}` | best | at the last common epoch |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(_pair_row(pair) for pair in task.pairs if {pair.baseline.status, pair.mask.status} != {Status.NOT_STARTED}),
+        *(_pair_row(pair, extra=True) for pair in task.extra),
+    ]
+    if task.name in tier.restricted:
+        found = tier.restricted[task.name]
+        saved = _difference_text(found.difference, 1)
+        with_interval = f", difference {saved}" if saved != "–" else ""
+        lines += [
+            "",
+            f"Restricted mean epochs of the {_count(len(task.counted), 'pair')} that count: `{BASELINE}` {found.baseline:.1f}, "
+            f"`{MASK}` {found.mask:.1f}{with_interval}.",
+        ]
+    lines += ["", *_machine_lines(task)]
+    return lines
+
+
+def _pair_row(pair: Pair, extra: bool = False) -> str:
+    runs = (pair.baseline, pair.mask)
+    seed = f"{pair.seed}{' (extra)' if extra else ''}{'' if pair.gap is None else ' (does not count)'}"
+    common = " / ".join(f"{value:.3f}" for value in pair.common) if pair.common else "–"
+    cells = (
+        seed,
+        *(epochs(run) for run in runs),
+        *(_accuracy(run.heldout) for run in runs),
+        " / ".join(_accuracy(run.best) for run in runs),
+        common,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def epochs(run: RunRecord) -> str:
+    """`14`, `>100`, `>3 (diverged)`, `>12 (unfinished)`; without an epoch, what has become of the run."""
+    if run.convergence is None or (run.status is Status.UNFINISHED and not run.trained):
+        return STATUSES[run.status]
+    return run.convergence.text
+
+
+def _accuracy(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _machine_lines(task: TaskRecord) -> list[str]:
+    """Each machine, and the runs that it trained."""
+    found: list[tuple[Machine, list[str]]] = []
+    for pair in (*task.pairs, *task.extra):
+        for mask, run in ((BASELINE, pair.baseline), (MASK, pair.mask)):
+            for machine in run.machines:
+                own = next((runs for known, runs in found if same_machine(known, machine)), None)
+                if own is None:
+                    found.append((machine, own := []))
+                own.append(f"{mask}, seed {pair.seed}")
+    if len(found) == 1:
+        return [f"Machine: {_machine(found[0][0])}."]
+    return (
+        ["Machines:", "", *(f"- {_machine(machine)}: {'; '.join(runs)}." for machine, runs in found)] if found else []
+    )
+
+
+def _machine(machine: Machine) -> str:
+    products = {"onednn": "products by oneDNN"}.get(str(machine.get("products")), "")
+    told = [
+        machine.get("processor", "not recorded"),
+        f"{machine.get('cores', '?')} cores",
+        machine.get("platform", ""),
+    ]
+    return ", ".join(str(part) for part in [*told, products] if part)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def counts(tier: Tier) -> Mapping[str, int]:
+    """How many claims have each verdict."""
+    verdicts = [claim.judgement.verdict for claim in tier.claims]
+    return {one: verdicts.count(one) for one in Verdict if verdicts.count(one)}

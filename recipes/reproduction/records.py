@@ -1,0 +1,249 @@
+"""The runs behind the claims: stored comparisons read back, checked against the paper's recipe, and put into pairs."""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+
+from hf_semfocus.data import list_tasks
+from hf_semfocus.training.experiment import Experiment
+from hf_semfocus.training.files import read_json
+from hf_semfocus.training.presets import PAPER_EPOCHS, preset
+from hf_semfocus.training.run_files import Run, read_experiment, read_runs
+from hf_semfocus.training.spec import difference
+from hf_semfocus.training.statistics import Convergence
+
+from ..store_results import ARCHIVE, MACHINES, same_machine, unpack
+
+BASELINE, MASK = "full", "topk:5"
+TASKS = tuple(task for task in PAPER_EPOCHS if task != "listops")
+LISTOPS = "listops"
+SEEDS = tuple(range(6))
+LISTOPS_SEEDS = (0, 1, 2)
+LAST_EPOCHS = 5  # whose mean is a run's held-out accuracy
+
+Machine = Mapping[str, str | int]
+
+
+class Status(StrEnum):
+    """What has become of a run. `NOT_STARTED` has no epoch."""
+
+    REACHED = "reached"
+    CENSORED = "censored"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    UNFINISHED = "unfinished"
+    NOT_STARTED = "not_started"
+
+
+class Gap(StrEnum):
+    """Why a pair does not count."""
+
+    RUN_MISSING = "run_missing"
+    TWO_MACHINES = "two_machines"
+    MACHINE_UNKNOWN = "machine_unknown"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run in the protocol's numbers.
+
+    Args:
+        convergence: to τ on the training split.
+        heldout: mean of held-out accuracy over the last five epochs; `best` its maximum over all.
+        generalised: whether held-out accuracy reached its threshold.
+        at_random: chance or the majority class, whichever is higher.
+        machines: that trained it; more than one where it went on elsewhere.
+    """
+
+    status: Status
+    convergence: Convergence | None = None
+    trained: int = 0
+    heldout: float | None = None
+    best: float | None = None
+    generalised: bool = False
+    at_random: float | None = None
+    machines: tuple[Machine, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it can be judged."""
+        return self.status in (Status.REACHED, Status.CENSORED, Status.DIVERGED)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A seed's two runs.
+
+    Args:
+        common: held-out accuracies (baseline, mask) at the last epoch that both trained.
+        gap: None for a pair that counts.
+    """
+
+    seed: int
+    baseline: RunRecord
+    mask: RunRecord
+    common: tuple[float, float] | None
+    gap: Gap | None
+
+    @property
+    def convergences(self) -> tuple[Convergence, Convergence]:
+        """Of a pair that counts, as `paired_tests` takes it."""
+        assert self.baseline.convergence is not None
+        assert self.mask.convergence is not None
+        return self.baseline.convergence, self.mask.convergence
+
+    @property
+    def heldout_difference(self) -> float:
+        """The mask's less the baseline's held-out accuracy, of a pair that counts."""
+        assert self.baseline.heldout is not None
+        assert self.mask.heldout is not None
+        return self.mask.heldout - self.baseline.heldout
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What is known of a task: its pairs by seed, those of the protocol first, and extra ones, which change no verdict."""
+
+    name: str
+    ceiling: int
+    stored: bool
+    pairs: tuple[Pair, ...]
+    extra: tuple[Pair, ...] = ()
+
+    @property
+    def counted(self) -> tuple[Pair, ...]:
+        """The protocol's pairs that count."""
+        return tuple(pair for pair in self.pairs if pair.gap is None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no pair that the protocol asks for is missing."""
+        return len(self.counted) == len(self.pairs)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as it was stored, for pictures, with the machines that trained it."""
+
+    run: Run
+    machines: tuple[Machine, ...]
+
+
+def stored_name(task: str) -> str:
+    """The folder of a task's comparison below recipes/results."""
+    return f"paper_{task}"
+
+
+def read_stored(results: Path) -> dict[str, list[StoredRun]]:
+    """The runs of full attention and topk:5 of each task that is stored, by task.
+
+    Raises:
+        ValueError: a stored comparison is damaged, or is not of the paper's recipe.
+    """
+    found = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for task in (*TASKS, LISTOPS):
+            if (results / stored_name(task) / ARCHIVE).is_file():
+                found[task] = read_task(unpack(results / stored_name(task), Path(temporary) / task), task)
+    return found
+
+
+def read_task(run_dir: Path, task: str) -> list[StoredRun]:
+    """The runs of full attention and topk:5 on `task` in a comparison's folder, checked against the paper's recipe.
+
+    Raises:
+        ValueError: the folder is no comparison's, is damaged, or holds runs of another recipe.
+    """
+    recipe = preset("paper")
+    runs = [run for run in read_runs(run_dir, read_experiment(run_dir)) if run.folder is not None]
+    found = []
+    for run in runs:
+        name, mask, _ = run.key
+        if name == task and mask in (BASELINE, MASK):
+            _check_recipe(recipe, run)
+            found.append(StoredRun(run, _machines(run)))
+    if not found:
+        raise ValueError(f"{run_dir} holds no run of {task} with {BASELINE} or {MASK}")
+    return found
+
+
+def _check_recipe(recipe: Experiment, run: Run) -> None:
+    task, mask, seed = run.key
+    asked = json.loads(json.dumps(recipe.spec(task, mask, seed).to_dict()))
+    ran = dict(run.spec)
+    if task == LISTOPS:  # its length is what a machine can pay for (tier 4)
+        ran["length"] = asked["length"]
+    differs = difference(ran, asked)
+    if differs is None and ran["training"]["epochs"] != asked["training"]["epochs"]:
+        differs = f"training.epochs: {ran['training']['epochs']} there, {asked['training']['epochs']} asked"
+    if differs is not None:
+        raise ValueError(f"{stored_name(task)}: {mask}, seed {seed} is not of the paper's recipe ({differs})")
+
+
+def _machines(run: Run) -> tuple[Machine, ...]:
+    assert run.folder is not None
+    told = read_json(run.folder / MACHINES) if (run.folder / MACHINES).is_file() else []
+    last = (run.result or {}).get("machine")
+    found: list[Machine] = []
+    for machine in [*(entry["machine"] for entry in told), *([last] if last else [])]:
+        # The fuller record of one machine stays: that of a result tells who computed its products.
+        found = [*(other for other in found if not same_machine(other, machine)), machine]
+    return tuple(found)
+
+
+def task_record(task: str, stored: Iterable[StoredRun] | None, seeds: Iterable[int] = SEEDS) -> TaskRecord:
+    """Pairs of the runs that are stored; None: nothing is."""
+    by_key = {(own.run.label, own.run.spec["seed"]): own for own in stored or ()}
+    asked = tuple(seeds)
+    more = sorted({seed for _, seed in by_key} - set(asked))
+    return TaskRecord(
+        task,
+        PAPER_EPOCHS[task],
+        stored is not None,
+        tuple(_pair(seed, by_key) for seed in asked),
+        tuple(_pair(seed, by_key) for seed in more),
+    )
+
+
+def _pair(seed: int, runs: Mapping[tuple[str, int], StoredRun]) -> Pair:
+    own = [runs.get((mask, seed)) for mask in (BASELINE, MASK)]
+    baseline, mask = (_record(found) for found in own)
+    machines = [*baseline.machines, *mask.machines]
+    gap = None
+    if not (baseline.ended and mask.ended):
+        gap = Gap.RUN_MISSING
+    elif not (baseline.machines and mask.machines):
+        gap = Gap.MACHINE_UNKNOWN
+    elif not all(same_machine(first, second) for first, second in combinations(machines, 2)):
+        gap = Gap.TWO_MACHINES
+    histories = [found.run.values("heldout_accuracy") if found else [] for found in own]
+    epoch = min(map(len, histories))
+    common = (histories[0][epoch - 1], histories[1][epoch - 1]) if epoch else None
+    return Pair(seed, baseline, mask, common, gap)
+
+
+def _record(stored: StoredRun | None) -> RunRecord:
+    if stored is None or (not stored.run.counts and stored.run.status != "failed"):
+        return RunRecord(Status.NOT_STARTED)
+    run = stored.run
+    heldout = run.values("heldout_accuracy")
+    data = (run.result or {}).get("data") or {}
+    known = [value for name in ("chance", "majority_accuracy") if (value := data.get(name)) is not None]
+    return RunRecord(
+        Status(run.status),
+        run.convergence("train") if run.counts else None,
+        len(run.history),
+        fmean(heldout[-LAST_EPOCHS:]) if heldout else None,
+        max(heldout, default=None),
+        run.convergence("heldout").reached if run.counts else False,
+        max(known, default=None),
+        stored.machines,
+    )
+
+
+assert set(TASKS) | {LISTOPS} == set(list_tasks("paper"))
