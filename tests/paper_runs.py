@@ -8,6 +8,7 @@ from pathlib import Path
 from hf_semfocus.training.presets import PAPER_EPOCHS, preset
 
 MACHINE = {"platform": "Linux", "processor": "a processor", "cores": 2, "products": "onednn"}
+PAPER = preset("paper")
 CHANCE = {"solve_equation": 0.2, "cycle_navigation": 0.2, "modular_arithmetic_brackets": 0.2, "listops": 0.1}
 
 
@@ -18,7 +19,7 @@ def write_comparison(folder, task, outcomes, heldout=0.99, machines=None):
     """
     folder = Path(folder)
     seeds = tuple(range(len(next(iter(outcomes.values())))))
-    paper = preset("paper")
+    paper = PAPER
     experiment = replace(paper, tasks={task: paper.tasks[task]}, masks=tuple(outcomes), seeds=seeds)
     folder.mkdir(parents=True)
     values = {"format": 1, "machine": MACHINE, "versions": {"torch": "2.13.0"}, **experiment.to_dict()}
@@ -71,7 +72,8 @@ def write_run(folder, spec, outcome, heldout, machine):
         (path / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if kind == "unfinished":
         return
-    result = {"status": kind or ("reached" if target else "censored"), "error": None, "machine": machine}
+    result = {"status": kind or ("reached" if target else "censored"), "error": None}
+    result |= {"machine": machine} if machine else {}
     if kind != "failed":
         good = [row["epoch"] for row in rows if row["heldout_accuracy"] >= 0.95]
         result |= {

@@ -325,7 +325,7 @@ def performance_profile(
     counts = [len(own) for own in runs.values()]
     if len(set(counts)) != 1 or not counts[0]:
         raise ValueError(f"the masks have {counts} runs; allowed: equally many, at least one")
-    epochs = np.array([[run.epochs if run.reached else np.inf for run in own] for own in runs.values()])
+    epochs = np.array([[run.epochs if run.reached else np.inf for run in own] for own in runs.values()], float)
     best = epochs.min(0)
     ratios = np.divide(epochs, best, out=np.full_like(epochs, np.inf), where=np.isfinite(best))
     within = ratios[..., None] <= np.asarray(factors, float)

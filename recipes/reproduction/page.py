@@ -72,10 +72,23 @@ def markdown(tier: Tier, pictures: Iterable[str] = ()) -> str:
         "",
     ]
     if "curves" in drawn:
-        lines += [drawn["curves"], ""]
+        lines += [
+            drawn["curves"],
+            "",
+            "Runs that have ended, a column a task. One that stopped early counts with its last value; lines are dashed from where the "
+            "first of the seeds has stopped.",
+            "",
+        ]
     lines += ["## What is missing, and why", "", *_missing(tier.tasks), ""]
     if "reached" in drawn:
-        lines += ["## How many runs have learnt it, and when", "", drawn["reached"], "", "They decide nothing.", ""]
+        lines += [
+            "## How many runs have learnt it, and when",
+            "",
+            drawn["reached"],
+            "",
+            "Of the pairs that count, with 95 % bands. They decide nothing.",
+            "",
+        ]
     lines += ["## Task by task"]
     for task in tier.tasks:
         if task.stored:

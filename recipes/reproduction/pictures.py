@@ -60,15 +60,16 @@ def curves(stored: Mapping[str, Sequence[StoredRun]], theme: Theme = LIGHT) -> F
             for axes, name in ((above, "running_loss"), (below, "heldout_accuracy")):
                 _median(axes, [run.values(name) for run in own], styles[mask].colour)
         seeds = {run.spec["seed"] for run in runs}
-        above.set_title(f"{_short(task)}\n({len(seeds)} seeds)", **{**title_style(theme), "fontsize": 9})
+        name = task.replace("_", "\n")  # a column is narrow
+        above.set_title(f"{name}\n({len(seeds)} seeds)", **{**title_style(theme), "fontsize": 9})
         below.set_xlabel("epoch", color=theme.ink, fontsize=9)
     grid[0][0].set_ylabel("training loss", color=theme.ink)
     grid[0][0].set_ylim(bottom=0)
     grid[1][0].set_ylabel("held-out accuracy", color=theme.ink)
     grid[1][0].set_ylim(0, 1.03)
-    figure.legend(
-        handles=[_key(mask, theme) for mask in MASKS], loc="outside upper center", ncols=2, **legend_style(theme)
-    )
+    lines = Line2D([], [], color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)), label="chance, and 95 %")
+    handles = [*(_key(mask, theme) for mask in MASKS), lines]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), **legend_style(theme))
     return figure
 
 
@@ -107,7 +108,7 @@ def reached(tier: Tier, theme: Theme = LIGHT) -> Figure | None:
         last = max(convergence.epochs for pair in task.counted for convergence in pair.convergences)
         axes.set_xlim(0, min(task.ceiling, 1.15 * last))
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.set_title(f"{task.name} ({len(task.counted)} pairs)", **{**title_style(theme), "fontsize": 9})
+        axes.set_title(f"{task.name} ({len(task.counted)} pairs)", **{**title_style(theme), "fontsize": 8.5})
         axes.set_xlabel("epoch", color=theme.ink, fontsize=9)
     profile = panels[len(tasks)]
     prepare(profile, theme)
@@ -117,9 +118,7 @@ def reached(tier: Tier, theme: Theme = LIGHT) -> Figure | None:
     }
     for mask, share in performance_profile(cases, factors).items():
         profile.plot(factors, share, color=styles[mask].colour, linewidth=1.8, drawstyle="steps-post")
-    profile.set_title(
-        f"all: within a factor of the best ({len(cases[BASELINE])} cases)", **{**title_style(theme), "fontsize": 9}
-    )
+    profile.set_title(f"performance profile ({len(cases[BASELINE])} pairs)", **{**title_style(theme), "fontsize": 9})
     profile.set_xlabel("epochs over those of the better mask", color=theme.ink, fontsize=9)
     for axes in panels[len(tasks) + 1 :]:
         axes.set_visible(False)
@@ -155,7 +154,8 @@ def law(runs: Iterable[FocusRun], ceilings: Mapping[str, int] = PAPER_EPOCHS, th
             axes.plot(run.entropy, np.exp(run.log_epochs), SOFTENED[run.kind], color=styles[run.mask].colour,
                       markersize=4.5, alpha=0.45, markeredgewidth=0, clip_on=False)  # fmt: skip
         for mask in masks:
-            _gains(axes, [run for run in own if (run.mask, run.kind) == (mask, "gain")], styles[mask].colour, theme)
+            gains = [run for run in own if (run.mask, run.kind) == (mask, "gain")]
+            _gains(axes, gains, styles[mask].colour, above=mask != BASELINE)
         plain_log_ticks(axes.yaxis)
         axes.set_xlim(0, 1.02)
         axes.set_title(task, **title_style(theme))
@@ -171,23 +171,18 @@ def law(runs: Iterable[FocusRun], ceilings: Mapping[str, int] = PAPER_EPOCHS, th
     return figure
 
 
-def _gains(axes: Axes, runs: Sequence[FocusRun], colour: str, theme: Theme) -> None:
+def _gains(axes: Axes, runs: Sequence[FocusRun], colour: str, above: bool) -> None:
     gains = sorted({run.gain for run in runs})
     own = [[run for run in runs if run.gain == gain] for gain in gains]
     x = [float(np.median([run.entropy for run in some])) for some in own]
     y = [float(np.exp(np.median([run.log_epochs for run in some]))) for some in own]
     axes.plot(x, y, color=colour, linewidth=1.8)
     for index in {0, len(gains) - 1} if gains else ():
-        axes.annotate(f"gain {gains[index]:g}", (x[index], y[index]), xytext=(0, 7), textcoords="offset points", ha="center",
-                      fontsize=8, color=theme.ink)  # fmt: skip
+        axes.annotate(f"gain {gains[index]:g}", (x[index], y[index]), xytext=(0, 20 if above else -24), textcoords="offset points",
+                      ha="center", va="center", fontsize=8, color=colour, weight="bold")  # fmt: skip
 
 
 def _key(mask: str, theme: Theme) -> Line2D:
     key = mask_key(mask_styles(MASKS, BASELINE, theme)[mask], mask)
     key.set_marker("")
     return key
-
-
-def _short(task: str) -> str:
-    """A task's name on lines short enough for a column."""
-    return task.replace("_", "\n") if len(task) > 12 else task

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -159,22 +160,26 @@ def read_task(run_dir: Path, task: str) -> list[StoredRun]:
     Raises:
         ValueError: the folder is no comparison's, is damaged, or holds runs of another recipe.
     """
-    recipe = preset("paper")
     runs = [run for run in read_runs(run_dir, read_experiment(run_dir)) if run.folder is not None]
     found = []
     for run in runs:
         name, mask, _ = run.key
         if name == task and mask in (BASELINE, MASK):
-            _check_recipe(recipe, run)
+            _check_recipe(run)
             found.append(StoredRun(run, _machines(run)))
     if not found:
         raise ValueError(f"{run_dir} holds no run of {task} with {BASELINE} or {MASK}")
     return found
 
 
-def _check_recipe(recipe: Experiment, run: Run) -> None:
+@cache
+def _recipe() -> Experiment:
+    return preset("paper")
+
+
+def _check_recipe(run: Run) -> None:
     task, mask, seed = run.key
-    asked = json.loads(json.dumps(recipe.spec(task, mask, seed).to_dict()))
+    asked = json.loads(json.dumps(_recipe().spec(task, mask, seed).to_dict()))
     ran = dict(run.spec)
     if task == LISTOPS:  # its length is what a machine can pay for (tier 4)
         ran["length"] = asked["length"]
