@@ -306,7 +306,8 @@ def _parser() -> argparse.ArgumentParser:
         const=21,
         metavar="SIZE",
         help="also the training loss around the trained weights, on SIZE x SIZE points of a plane of two random directions "
-        "(21; the paper: 200). SIZE² passes: with 200 examples of length 40 and 5 blocks one to two minutes a slice at 21, two hours at 200",
+        "(21; the paper: 200). SIZE² passes: with 200 examples of length 40 and 5 blocks one to two minutes a slice at 21, two "
+        "hours at 200",
     )
     analyze.add_argument("--slice-directions", type=int, default=1, help="planes for each model")
     analyze.add_argument("--slice-examples", type=int, default=200, help="training examples of each loss of a slice")

@@ -154,14 +154,14 @@ def _norm_table(points: Sequence[Mapping[str, Any]]) -> Table:
     title = "spectral norms of the weights, biases as a further column (the largest head's)"
     table = _table(title, _left("model"), "layer", *NORM_NAMES.values())
     for point in points:
-        layers = range(point["layers"]) if point.get("norms") else ()
+        layers = dict.fromkeys(entry["layer"] for entry in point.get("norms", ()))
         for layer in layers:
             largest = [
                 max(entry["value"] for entry in point["norms"] if (entry["layer"], entry["norm"]) == (layer, name))
                 for name in NORM_NAMES
             ]
-            cells = [str(layer), *map(number, largest)]
-            table.add_row("" if layer else point_name(point), *cells, end_section=layer == layers[-1])
+            words = "" if layer else point_name(point)
+            table.add_row(words, str(layer), *map(number, largest), end_section=layer == len(layers) - 1)
     return table
 
 
