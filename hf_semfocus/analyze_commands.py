@@ -3,16 +3,23 @@
 import argparse
 import io
 import itertools
+import json
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import PreTrainedModel
 
 from .analysis.analyze import analyze, batches_of, plain
+from .analysis.lipschitz import losses_of
+from .analysis.loss_slice import loss_slice
+from .analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
 from .analysis.trajectory import path
 from .analyze_sources import (
     LONGEST_TEXT,
@@ -41,6 +48,10 @@ from .training.options import parse_length
 from .training.run_files import read_run
 
 FORMAT = 1
+EXAMPLES, BATCH = 200, 20
+SLICE_BATCH = 100
+GRID = ("offsets", "losses")
+"""What of a slice is in `slices.json` alone."""
 WIDTH = 100
 """Columns of the tables in `analysis.txt`."""
 
@@ -51,13 +62,19 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
     import_strategies(options.imports)
     sources = [source_of(Path(name)) for name in options.checkpoints]
     mask = chosen_mask(options.mask, sources)
-    for name in ("examples", "batch_size", "directions"):
+    examples, batch_size = (PAPER_EXAMPLES, PAPER_BATCH) if options.paper else (EXAMPLES, BATCH)
+    options.examples = examples if options.examples is None else options.examples
+    options.batch_size = batch_size if options.batch_size is None else options.batch_size
+    for name in ("examples", "batch_size", "directions", "slice_directions", "slice_examples"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: at least 1")
+    if options.slices is not None and options.slices < 2:
+        raise ValueError(f"--slices is {options.slices}; allowed: at least 2 points a side")
     if options.text is not None:
         what, rows_of = _text(options, console)
+        training_rows_of = rows_of
     else:
-        what, rows_of = _task(options, sources)
+        what, rows_of, training_rows_of = _task(options, sources)
     if options.output is not None and Path(options.output).exists() and not Path(options.output).is_dir():
         raise ValueError(f"--output is {options.output}, which is a file; allowed: a folder, there or not")
     models = [(name, source, loaded(source)) for name, source in zip(names_of(sources), sources, strict=True)]
@@ -69,8 +86,9 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
             raise ValueError(f"{source.folder} takes {most} tokens, and the inputs have {longest}; choose --length")
     folder = None if options.output is None else Path(options.output)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.realpath(folder), exist_ok=True)
     points = _measured(named, mask, options, console)
+    trained = [point for point in points if point["moment"] == "trained"]
     paths = [_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
     found = {
         "format": FORMAT,
@@ -83,13 +101,18 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         "points": points,
         "between": _between(points),
         "paths": paths,
+        "paper": plain(beside_paper(what["task"], trained)) if options.paper else [],
+        "slices": _slices(named, training_rows_of, options, console) if options.slices is not None else [],
     }
     if folder is not None:
         text = io.StringIO()
         _show(found, Console(file=text, width=WIDTH))
         write_atomically(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
         write_atomically(folder / "analysis.csv", quantities_csv(found))
-        write_json(folder / "analysis.json", found)
+        numbers = [{k: v for k, v in entry.items() if k not in GRID} for entry in found["slices"]]
+        write_json(folder / "analysis.json", {**found, "slices": numbers})
+        if found["slices"]:
+            write_atomically(folder / "slices.json", json.dumps(found["slices"], allow_nan=False) + "\n")
         for name, figure in pictures(found).items():
             write_whole(folder / f"{name}.png", drawn(figure, "png"))
     _show(found, console)
@@ -107,7 +130,7 @@ def _show(found: Mapping[str, Any], console: Console) -> None:
     console.print(
         f"{words}, the first {found['examples']} examples{'' if found['task'] is None else ' of ' + found['split']}; "
         f"mask {found['mask']}. δ dispersion, Δ separation, ξ stability constant; s: all keys, h: the keys that the mask "
-        "keeps of the same scores; n counts queries",
+        "keeps of the same scores; n counts queries (of β keys)",
         highlight=False,
     )
     console.print()
@@ -119,6 +142,8 @@ RowsOf = Callable[[Source, PreTrainedModel], Any]
 
 def _text(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any], RowsOf]:
     """What is measured on, for the JSON, and the rows for each model: lines of a text."""
+    if options.paper:
+        raise ValueError("got both --paper and --text; allowed: --paper with the training examples of a task")
     if options.task is not None:
         raise ValueError(f"got both --task {options.task} and --text {options.text}; allowed: one of them")
     length = LONGEST_TEXT if options.length is None else parse_length(options.length)
@@ -139,13 +164,20 @@ def _text(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any]
     return {"task": None, "text": file.name, "length": length, "split": None}, rows_of
 
 
-def _task(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[dict[str, Any], RowsOf]:
-    """As :func:`_text`: held-out rows of a task."""
+def _task(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[dict[str, Any], RowsOf, RowsOf]:
+    """As :func:`_text`, of a task: held-out rows (with --paper training ones), and training rows for the slices."""
     task, data_options = _data_options(options, sources)
-    rows = load_task(task, **data_options)["test"]
-    length = data_options["length"]
-    what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": "test"}
-    return what, lambda source, model: task_rows(source, model, rows)
+    data = load_task(task, **data_options)
+    length, split = data_options["length"], "train" if options.paper else "test"
+    what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": split}
+
+    def rows_of(source: Source, model: PreTrainedModel) -> Any:
+        return task_rows(source, model, data[split])
+
+    def training_rows_of(source: Source, model: PreTrainedModel) -> Any:
+        return task_rows(source, model, data["train"])
+
+    return what, rows_of, training_rows_of
 
 
 def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[str, dict[str, Any]]:
@@ -162,8 +194,13 @@ def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tup
     values = {"length": info.default_length, "seed": 0} if spec is None else dict(spec.data_options())
     if options.length is not None:
         values["length"] = parse_length(options.length)
-    # A split's rows do not depend on the sizes of the others.
-    values.update(train_size=1, validation_size=1, test_size=options.examples)
+    # A row depends neither on the size of its split nor on those of the others. A model was trained on no more than it had.
+    wanted = max(options.examples if options.paper else 1, options.slice_examples if options.slices is not None else 1)
+    values.update(
+        train_size=min(wanted, values.get("train_size", wanted)),
+        validation_size=1,
+        test_size=1 if options.paper else options.examples,
+    )
     check_options(task, values)
     return task, values
 
@@ -176,14 +213,11 @@ def _measured(
 ) -> list[dict[str, Any]]:
     jobs: list[tuple[str, str, Source, PreTrainedModel, Any]] = []
     for name, source, model, rows in models:
-        if source.spec is not None:
+        if source.spec is not None and not options.paper:  # the authors measured at the end of training
             jobs.append((name, "initial", source, initial_model(source, model), rows))
         jobs.append((name, "trained", source, model, rows))
     points = []
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
-    ) as bars:
+    with _bars(console) as bars:
         bar = bars.add_task("", total=len(jobs))
         for number, (name, moment, source, model, rows) in enumerate(jobs):
 
@@ -201,6 +235,71 @@ def _measured(
                     f"{name}, {moment}: measured ({number + 1}/{len(jobs)})", soft_wrap=True, highlight=False
                 )
     return points
+
+
+def _slices(
+    models: Sequence[tuple[str, Source, PreTrainedModel, Any]],
+    rows_of: RowsOf,
+    options: argparse.Namespace,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """Slices of the training loss around each model under its own mask; every model gets the same directions."""
+    parts = [(name, source, model, rows_of(source, model)) for name, source, model, _ in models]
+    jobs = [
+        (name, source, model, batches_of(model, rows, options.slice_examples, SLICE_BATCH), number)
+        for name, source, model, rows in parts
+        if "labels" in rows[0]
+        for number in range(options.slice_directions)
+    ]
+    if not jobs:
+        console.print("no labels: no slices of the loss", highlight=False)
+        return []
+    losses_of(jobs[0][2], jobs[0][3])  # the first pass is slower than all others
+    started = time.perf_counter()
+    losses_of(jobs[0][2], jobs[0][3])
+    seconds = (time.perf_counter() - started) * options.slices**2 * len(jobs)
+    rows_seen = sum(len(batch["labels"]) for batch in jobs[0][3])
+    console.print(
+        f"slices: {len(jobs)} of {options.slices} × {options.slices} losses of {rows_seen} examples, "
+        f"about {max(1, round(seconds / 60))} min",
+        highlight=False,
+    )
+    found = []
+    with _bars(console) as bars:
+        bar = bars.add_task("", total=len(jobs))
+        for done, (name, source, model, batches, number) in enumerate(jobs):
+            words = f"{name}, slice {number + 1}"
+
+            def told(share: float, done: int = done, words: str = words) -> None:
+                bars.update(bar, completed=done + share, description=words)
+
+            generator = torch.Generator().manual_seed(options.seed + number)
+            measured = loss_slice(model, batches, generator, options.slices, told)
+            centre = float(losses_of(model, batches).mean())
+            losses = [[float(f"{value:.7g}") for value in row] for row in measured.losses.tolist()]
+            found.append(
+                {
+                    "name": name,
+                    "mask": source.own_mask,
+                    "direction": number,
+                    "size": options.slices,
+                    "examples": rows_seen,
+                    "loss": centre,
+                    **measured.slope_percentiles(),
+                    "offsets": measured.offsets.tolist(),
+                    "losses": losses,
+                }
+            )
+            if not console.is_interactive:
+                console.print(f"{words}: measured ({done + 1}/{len(jobs)})", soft_wrap=True, highlight=False)
+    return plain(found)
+
+
+def _bars(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
+    )
 
 
 def _path(name: str, source: Source, model: PreTrainedModel, rows: Any, options: argparse.Namespace) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -236,7 +237,7 @@ def _made(output: str | None) -> Path | None:
     if output is None:
         return None
     folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
+    os.makedirs(os.path.realpath(folder), exist_ok=True)
     return folder
 
 

@@ -270,9 +270,9 @@ def _parser() -> argparse.ArgumentParser:
     analyze = command(
         "analyze",
         _analyze,
-        "measure dispersion, separation, stability and Lipschitz estimates of trained models",
+        "measure the theory's quantities of trained models: dispersion, separation, stability, norms, Lipschitz estimates",
         "semfocus analyze runs/quickstart/runs/even_pairs/full/seed-0 runs/quickstart/runs/even_pairs/topk-5/seed-0 "
-        "--output analysis",
+        "--output analysis\n  semfocus analyze runs/paper/runs/even_pairs/*/seed-* --paper --slices --output analysis",
     )
     analyze.add_argument(
         "checkpoints",
@@ -294,11 +294,34 @@ def _parser() -> argparse.ArgumentParser:
         "--mask", help="the mask to apply to all models' scores (default: the first of their own that leaves keys out)"
     )
     _add_import(analyze)
-    analyze.add_argument("--examples", type=int, default=200, help="held-out examples to measure on")
-    analyze.add_argument("--batch-size", type=int, default=20, help="examples at a time; one gradient norm each")
+    analyze.add_argument(
+        "--paper",
+        action="store_true",
+        help="measure as the paper's authors did, at the end of training on ten batches of 100 training examples, beside their numbers",
+    )
+    analyze.add_argument(
+        "--slices",
+        type=int,
+        nargs="?",
+        const=21,
+        metavar="SIZE",
+        help="also the training loss around the trained weights, on SIZE x SIZE points of a plane of two random directions "
+        "(21; the paper: 200). SIZE² passes: with 200 examples of length 40 and 5 blocks one to two minutes a slice at 21, two "
+        "hours at 200",
+    )
+    analyze.add_argument("--slice-directions", type=int, default=1, help="planes for each model")
+    analyze.add_argument("--slice-examples", type=int, default=200, help="training examples of each loss of a slice")
+    analyze.add_argument(
+        "--examples", type=int, help="examples to measure on: held-out ones (200), with --paper training ones (1000)"
+    )
+    analyze.add_argument(
+        "--batch-size", type=int, help="examples at a time; one gradient norm each (20; with --paper 100)"
+    )
     analyze.add_argument("--directions", type=int, default=4, help="random directions of the Lipschitz estimates")
     analyze.add_argument("--seed", type=int, default=0, help="of the noise and the directions")
-    analyze.add_argument("--output", metavar="DIR", help="write analysis.txt, .csv, .json and pictures there")
+    analyze.add_argument(
+        "--output", metavar="DIR", help="write analysis.txt, .csv, .json, slices.json and pictures there"
+    )
 
     advise = command(
         "advise",

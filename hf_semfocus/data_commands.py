@@ -1,6 +1,7 @@
 """The commands about data alone: `semfocus tasks`, `generate` and `bench data`."""
 
 import argparse
+import os
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -22,7 +23,7 @@ def run_tasks(options: argparse.Namespace, console: Console) -> int:
     table = task_table(options.task)
     if options.pictures is not None:
         folder = Path(options.pictures)
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.realpath(folder), exist_ok=True)
         for name in [options.task] if options.task else list_tasks():
             draw_example(name).savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
     console.print(table)

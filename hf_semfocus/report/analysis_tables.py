@@ -26,6 +26,15 @@ NAMES = {
 }
 NOT_SHOWN = ("dispersion_own",)
 """Quantities with a table of their own."""
+AT_PERCENTILES = {
+    "dispersion_full": "δ_s",
+    "dispersion_mask": "δ_h",
+    "separation": "Δ",
+    "queries_per_key": "β",
+    "lambda_w": "λ_W",
+    "lambda_x": "λ_X",
+}
+NORM_NAMES = {"value": "‖V‖", "query_key": "‖QᵀK‖/√d", "expand": "‖P‖", "contract": "‖R‖"}
 STATISTICS = ("mean", "median", "q95", "max")
 
 
@@ -53,11 +62,17 @@ def terminal_tables(found: Mapping[str, Any]) -> RenderableType:
     for point in found["points"]:
         parts += [_quantity_table(point), Text()]
     parts += [_condition_table(found["points"]), Text()]
+    # Written since β and the norms are measured.
+    parts += [_percentile_table(found["points"]), Text()] if "percentiles" in found["points"][0] else []
+    parts += [_norm_table(found["points"]), Text()] if any(point.get("norms") for point in found["points"]) else []
+    parts += [_paper_table(found["paper"]), Text()] if found.get("paper") else []
     if found["between"]:
         parts += [_between_table(found["between"]), Text()]
     parts += [_noise_table(found["points"]), Text(), _lipschitz_table(found["points"])]
     if found.get("paths"):
         parts += [Text(), _path_table(found["paths"])]
+    if found.get("slices"):
+        parts += [Text(), _slice_table(found["slices"])]
     return Group(*parts)
 
 
@@ -114,6 +129,96 @@ def _condition_table(points: Sequence[Mapping[str, Any]]) -> Table:
         vacuous = [share(overall[f"vacuous_{which}_share"]) for which in ("full", "mask")]
         table.add_row(point_name(point), share(overall["improvement_share"]), of, *vacuous)
     return table
+
+
+def _percentile_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
+    levels = points[0]["percentiles"]["levels"]
+    table = _table(
+        "percentiles over all layers, and the paper's conditions there",
+        _left("model"), _left("quantity"), *(f"{level} %" for level in levels),
+    )  # fmt: skip
+    for point in points:
+        for row, (name, words) in enumerate(AT_PERCENTILES.items()):
+            cells = map(number, point["percentiles"][name])
+            last = row == len(AT_PERCENTILES) - 1
+            table.add_row("" if row else point_name(point), words, *cells, end_section=last)
+    note = Text(
+        "Δ at 100 − the percentile. λ below 1: by the paper's theory the mask makes the loss's Lipschitz constant in the "
+        "weights (W), or the layer's in its inputs (X), smaller than full attention does on the same scores.",
+        style="dim",
+    )
+    return Group(table, note)
+
+
+def _norm_table(points: Sequence[Mapping[str, Any]]) -> Table:
+    title = "spectral norms of the weights, biases as a further column (the largest head's)"
+    table = _table(title, _left("model"), "layer", *NORM_NAMES.values())
+    for point in points:
+        layers = dict.fromkeys(entry["layer"] for entry in point.get("norms", ()))
+        for layer in layers:
+            largest = [
+                max(entry["value"] for entry in point["norms"] if (entry["layer"], entry["norm"]) == (layer, name))
+                for name in NORM_NAMES
+            ]
+            words = "" if layer else point_name(point)
+            table.add_row(words, str(layer), *map(number, largest), end_section=layer == len(layers) - 1)
+    return table
+
+
+def _paper_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    table = _table(
+        "beside the paper's table (one seed): δ_s of models trained with full, all else of models trained with topk:5",
+        _left("quantity"), "percentile", "ours", "lowest", "highest", "models", "paper", "ratio", _left(""),
+    )  # fmt: skip
+    for place, row in enumerate(rows):
+        first = place == 0 or rows[place - 1]["quantity"] != row["quantity"]
+        last = place == len(rows) - 1 or rows[place + 1]["quantity"] != row["quantity"]
+        ends = [number(end(row["ours"])) if len(row["ours"]) > 1 else "" for end in (min, max)]
+        cells = [f"{row['level']} %", number(row["median"]), *ends, str(len(row["ours"]) or ""), number(row["paper"])]
+        words = AT_PERCENTILES[row["quantity"]] if first else ""
+        table.add_row(words, *cells, number(row["ratio"]), "differs" if row["differs"] else "", end_section=last)
+    note = Text(
+        "ours: the median of the models; differs: by more than 20 %. λ is made from the numbers above it, of ours and of the "
+        "paper's. In the authors' code attention weights are dropped in evaluation too; here they are not.",
+        style="dim",
+    )
+    return Group(table, note)
+
+
+def slopes_by_mask(slices: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
+    """For each mask and half-width the medians over models and directions of the percentiles."""
+    found = {}
+    for mask in dict.fromkeys(entry["mask"] for entry in slices):
+        own = [entry["slopes"] for entry in slices if entry["mask"] == mask]
+        found[mask] = [
+            [middle(values) or 0.0 for values in zip(*rows, strict=True)] for rows in zip(*own, strict=False)
+        ]
+    return found
+
+
+def _slice_table(slices: Sequence[Mapping[str, Any]]) -> RenderableType:
+    first, by_mask = slices[0], slopes_by_mask(slices)
+    table = _table(
+        "slices of the training loss: |difference of neighbouring points| / step within ± half-width",
+        "half-width", _left("attention"), *(f"{level} %" for level in first["levels"]), "slices",
+    )  # fmt: skip
+    others = [mask for mask in by_mask if mask != "full"] if "full" in by_mask else []
+    for place, width in enumerate(first["half_widths"]):
+        rows = [
+            [mask, *map(number, values[place]), str(sum(entry["mask"] == mask for entry in slices))]
+            for mask, values in by_mask.items()
+        ]
+        for mask in others:
+            pairs = zip(by_mask[mask][place], by_mask["full"][place], strict=True)
+            rows.append([f"{mask} / full", *(number(own / full if full else None) for own, full in pairs), ""])
+        for row, cells in enumerate(rows):
+            table.add_row("" if row else f"{width:g}", *cells, end_section=row == len(rows) - 1)
+    note = Text(
+        f"{first['size']} × {first['size']} points of [−1, 1]² (the paper: 200 × 200), {first['examples']} examples; medians "
+        "over models and directions. Each direction is as long as the weights, tensor by tensor.",
+        style="dim",
+    )
+    return Group(table, note)
 
 
 def _between_table(between: Sequence[Mapping[str, Any]]) -> Table:

@@ -28,7 +28,7 @@ def held(folder: Path, what: str, wait: float = 0.0) -> Iterator[None]:
     if "\0" in str(folder):
         raise ValueError(f"the folder is {str(folder)!r}; allowed: no NUL characters")
     made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    os.makedirs(os.path.realpath(folder), exist_ok=True)  # a link whose target is yet to be made, too
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=wait)

@@ -239,6 +239,48 @@ def test_the_command_on_two_runs(runs, tmp_path, capsys):
     assert "semfocus analyze" in (out / "analysis.txt").read_text()
 
 
+def test_the_papers_protocol_and_slices(runs, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["analyze", runs / "full", runs / "topk-3", "--paper", "--directions", 1, "--slices", 3]
+    assert run(*command, "--slice-directions", 2, "--slice-examples", 20, "--output", out) == 0
+    printed = capsys.readouterr().out
+    assert "slices: 4 of 3 × 3 losses of 20 examples, about 1 min" in printed
+    found = json.loads((out / "analysis.json").read_text())
+    # The runs had 60 training examples, and that is all there is of the thousand; at the end of training.
+    assert (found["split"], found["examples"]) == ("train", 60)
+    assert [(point["name"], point["moment"]) for point in found["points"]] == [
+        ("full", "trained"),
+        ("topk:3", "trained"),
+    ]
+    rows = load_task("even_pairs", length=12, train_size=60, validation_size=10, test_size=20, seed=0)["train"]
+    batch = {"input_ids": torch.tensor(rows["input_ids"]), "labels": torch.tensor(rows["labels"])}
+    values = {"dispersion_full": [], "separation": []}
+    model = SemFocusForSequenceClassification.from_pretrained(runs / "full" / "model").eval()
+    for layer in capture_scores(model, {"input_ids": batch["input_ids"]}, "topk:3"):
+        values["dispersion_full"].append(dispersion(layer.scores, layer.valid).flatten())
+        values["separation"].append(separation(layer.scores, layer.keep, layer.valid).flatten())
+    for name, levels in (("dispersion_full", [75, 90, 95, 100]), ("separation", [25, 10, 5, 0])):
+        expected = torch.cat(values[name]).double().quantile(torch.tensor(levels, dtype=torch.float64) / 100)
+        assert found["points"][0]["percentiles"][name] == pytest.approx(expected.clamp_min(1e-9).tolist(), rel=1e-4)
+    (first, *_) = found["paper"]
+    assert (first["quantity"], first["level"], first["paper"]) == ("dispersion_full", 75, 2.03)
+    assert first["ours"] == found["points"][0]["percentiles"]["dispersion_full"][:1]
+    assert "differs" in printed
+    # No model with topk:5 was given.
+    assert {row["median"] for row in found["paper"] if row["quantity"] != "dispersion_full"} == {None}
+    grids = json.loads((out / "slices.json").read_text())
+    assert [(entry["name"], entry["direction"]) for entry in grids] == [
+        ("full", 0), ("full", 1), ("topk:3", 0), ("topk:3", 1),
+    ]  # fmt: skip
+    with torch.no_grad():
+        loss = model(**{name: value[:20] for name, value in batch.items()}).loss.item()
+    assert grids[0]["losses"][1][1] == pytest.approx(loss, rel=1e-5) == pytest.approx(grids[1]["loss"], rel=1e-5)
+    assert grids[0]["losses"] != grids[1]["losses"]
+    assert [entry["slopes"] for entry in found["slices"]] == [entry["slopes"] for entry in grids]
+    assert "losses" not in found["slices"][0]
+    assert {"paper.png", "slices.png", "slopes.png"} <= {path.name for path in out.iterdir()}
+
+
 @pytest.fixture(scope="module")
 def recorded_run(tmp_path_factory):
     """A run of three epochs that was stopped by its budget, so that its last two checkpoints are there."""
@@ -300,6 +342,8 @@ def test_the_path_of_a_run_is_that_between_its_files(recorded_run, tmp_path, cap
         (["RUNS/full", "--length", "40"], ["40", "12"]),
         (["RUNS/full", "--examples", "0"], ["examples", "0"]),
         (["RUNS/full", "--directions", "0"], ["directions", "0"]),
+        (["RUNS/full", "--slices", "1"], ["slices", "1"]),
+        (["RUNS/full", "--slices", "--slice-examples", "0"], ["slice-examples", "0"]),
         ([], ["CHECKPOINT_OR_RUN"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -429,6 +473,7 @@ def test_another_model_is_measured_on_a_task_whose_tokens_it_has(others, tmp_pat
         (["OTHERS/llama", "--text", "OTHERS/empty.txt"], ["empty.txt", "no line"]),
         (["OTHERS/llama", "--text", "OTHERS/lines.txt", "--task", "even_pairs"], ["--task", "--text"]),
         (["OTHERS/llama", "--text", "OTHERS/lines.txt", "--length", "4-8"], ["4-8"]),
+        (["OTHERS/llama", "--text", "OTHERS/lines.txt", "--paper"], ["--paper", "--text"]),
         (["OTHERS/odd", "--task", "even_pairs"], ["OddModel"]),
         (["OTHERS/two", "--task", "even_pairs"], ["encoder-decoder", "t5"]),
         (["OTHERS/damaged", "--task", "even_pairs"], ["damaged", "cannot be loaded"]),
