@@ -87,7 +87,7 @@ def runs_of(folder):
             "finished": told.get("status") in ("reached", "censored", "diverged"),
             "heldout": sum(heldout[-5:]) / len(heldout[-5:]) if heldout else None,
             "generalised": any(value >= 0.95 for value in heldout),
-            "random": max(told.get("data", {"chance": 0}).values()),
+            "random": max(told.get("data", {}).get(name, 0) for name in ("chance", "majority_accuracy")),
         }
     return found
 
