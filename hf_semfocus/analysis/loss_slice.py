@@ -28,7 +28,7 @@ class LossSlice:
     losses: torch.Tensor
 
     def slopes(self, half_width: float) -> torch.Tensor:
-        """|difference of neighbouring points| / step, of all pairs along either direction in [−half_width, half_width]².
+        """Absolute difference of neighbouring points over the step, of all pairs along either direction in [−half_width, half_width]².
 
         Returns:
             (n,) sorted; empty where the square holds no two neighbours. Pairs whose loss is not finite are left out.

@@ -45,6 +45,7 @@ class Quantity(NamedTuple):
     per_key: bool = False
 
 
+#: The quantities by name; a new one is a file with its function and a line here.
 QUANTITIES: dict[str, Quantity] = {
     "kept_keys": Quantity(lambda seen: _defined(seen.part.keep.sum(-1), seen["dispersion_full"])),
     "dispersion_full": Quantity(lambda seen: dispersion(seen.part.scores, seen.part.valid)),

@@ -6,9 +6,9 @@ import torch
 
 
 def queries_per_key(keep: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-    """β_j = |{i : j ∈ S_i}|, S_i the kept keys of query i.
+    """β_j, the number of queries i with j among their kept keys S_i.
 
-    Its sum over the keys is the sum of |S_i| over the queries, so with as many queries as keys its mean is the mean
+    Its sum over the keys is the sum of the sizes of all S_i, so with as many queries as keys its mean is the mean
     number of kept keys: a mask fixes the mean and only how uneven β is depends on the scores.
 
     Args:
