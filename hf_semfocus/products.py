@@ -73,7 +73,7 @@ def products_in_use() -> str:
 
 @contextlib.contextmanager
 def products_by(library: str) -> Iterator[None]:
-    """A context with products by ``"pytorch"``, or by ``"onednn"`` where that was chosen before; for benchmarks."""
+    """A context with products by ``"pytorch"`` or ``"onednn"``, unchecked: for benchmarks."""
     before = products_in_use()
     _send_to_onednn(library == "onednn")
     try:

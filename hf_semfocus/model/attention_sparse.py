@@ -49,7 +49,8 @@ SHORTEST_FOR_TILES = 128
 SHORTEST_FOR_LISTS = 128
 # Entries of a list, as a share of the keys, above which lists cost more than the dense products they avoid.
 LARGEST_SHARE_LISTED = 1 / 4
-# Keys up to which plain products by oneDNN beat the fused kernel (AMD, one thread: 16 x 600 in 41 against 68 ms).
+# Keys up to which plain products by oneDNN beat the fused kernel (AMD, one thread: 16 x 600 in 41 against 68 ms; measured
+# anew by `semfocus bench attention --masks full` on such a machine).
 LONGEST_PLAIN = 1024
 # Keys that a tile looks at, as a share of the keys, above which tiles are not worth it.
 LARGEST_SHARE_IN_TILES = 1 / 2
@@ -324,8 +325,7 @@ def _dense(
 def _plain_products_win(query: torch.Tensor, key: torch.Tensor, dropout: float) -> bool:
     """Whether two batched products and a softmax cost less than PyTorch's fused kernel, on a CPU.
 
-    The fused kernel has no dropout there, and what stands in for it copies more than ours does (25 x 40: 1.9 against 1.8 ms, 16 x
-    200: 29 against 24). And where products go to oneDNN (see ``products.py``), the kernel's own are slow on short rows.
+    The fused kernel has no dropout there, and what stands in for it copies more than ours does. And where products go to oneDNN (see ``products.py``), the kernel's own are slow on short rows.
     """
     if query.device.type != "cpu" or torch.compiler.is_compiling():
         return False

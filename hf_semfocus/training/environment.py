@@ -84,8 +84,8 @@ def keep_freed_memory() -> bool:
 def collector_leaves_libraries_alone() -> Iterator[None]:
     """A context in which Python's garbage collector passes over all objects of before: those of the libraries, above all.
 
-    A training step makes and drops thousands of objects, so the collector runs often, and each full run would walk over half a
-    million that stay (4 % of a step).
+    A training step makes and drops thousands of objects, so the collector runs often, and each full run would walk over all
+    those that stay.
     """
     gc.collect()
     gc.freeze()
