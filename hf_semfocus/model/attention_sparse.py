@@ -325,7 +325,8 @@ def _dense(
 def _plain_products_win(query: torch.Tensor, key: torch.Tensor, dropout: float) -> bool:
     """Whether two batched products and a softmax cost less than PyTorch's fused kernel, on a CPU.
 
-    The fused kernel has no dropout there, and what stands in for it copies more than ours does. And where products go to oneDNN (see ``products.py``), the kernel's own are slow on short rows.
+    The fused kernel has no dropout there, and what stands in for it copies more than ours does. And where products go to
+    oneDNN (see ``products.py``), the kernel's own are slow on short rows.
     """
     if query.device.type != "cpu" or torch.compiler.is_compiling():
         return False
