@@ -13,8 +13,8 @@ from transformers import (
 )
 
 from hf_semfocus.analysis.initial_attention import choose_attention_gain
-from hf_semfocus.model.any_model import apply_attention, register_attention
-from hf_semfocus.model.any_model_saving import resolve_names
+from hf_semfocus.integrations.register import apply_attention, register_attention
+from hf_semfocus.integrations.saving import resolve_names
 from hf_semfocus.model.mask_strategies import (
     MaskContext,
     MaskStrategy,

@@ -1,5 +1,5 @@
 """`python -m hf_semfocus` is the command `semfocus`."""
 
-from .cli import main
+from .cli.main import main
 
 main()

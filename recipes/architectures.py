@@ -22,7 +22,7 @@ import transformers
 from small_models import LENGTHS, architectures, small_inputs, small_model
 
 from hf_semfocus import apply_attention, register_attention
-from hf_semfocus.training.files import write_atomically
+from hf_semfocus.files import write_atomically
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "architectures.md"
 #: Each mask, and the same with as many keys as there are: the model's own attention.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from hf_semfocus.training.statistics import Convergence, format_ratio, log_interval, summarise_pairs
+from hf_semfocus.comparison.statistics import Convergence, format_ratio, log_interval, summarise_pairs
 
 FEWEST_PAIRS = 3
 FEWEST_TASKS = 5  # of the suite's 8, for a claim about all of them

@@ -20,10 +20,10 @@ from claim_rules import NOT_TESTED, REPRODUCED, Stored, Summary, Verdict
 from store_results import ARCHIVE, counts
 
 from hf_semfocus.data import list_tasks
+from hf_semfocus.experiments.experiment import Experiment
+from hf_semfocus.experiments.presets import preset
+from hf_semfocus.files import read_json, write_atomically, write_json
 from hf_semfocus.report.tables import length_text
-from hf_semfocus.training.experiment import Experiment
-from hf_semfocus.training.files import read_json, write_atomically, write_json
-from hf_semfocus.training.presets import preset
 
 RECIPES = Path(__file__).parent
 RESULTS = RECIPES / "results"

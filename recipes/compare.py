@@ -5,7 +5,7 @@ accelerate launch --config_file recipes/accelerate/one.yaml recipes/compare.py -
 
 import sys
 
-from hf_semfocus.cli import main
+from hf_semfocus.cli.main import main
 
 if __name__ == "__main__":
     main(["compare", *sys.argv[1:]])

@@ -1,7 +1,7 @@
 """The law of focus: the rules of `docs/protocol.md` (tier 3) as functions. Each gives one number a seed, and a judgement of them.
 
 python recipes/focus_law.py runs/tier3
-python recipes/focus_law.py runs/tier3 --output hf_semfocus/focus_law.json     # what `semfocus advise` reads
+python recipes/focus_law.py runs/tier3 --output hf_semfocus/cli/focus_law.json     # what `semfocus advise` reads
 
 y is the logarithm of a run's restricted epochs to τ. Runs are those of two masks ("full" and the sparse one) unless said.
 """
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from hf_semfocus.training.files import write_json
-from hf_semfocus.training.paired_tests import LEVEL, Judgement, Verdict, judge_values, restricted_epochs
+from hf_semfocus.comparison.paired_tests import LEVEL, Judgement, Verdict, judge_values, restricted_epochs
+from hf_semfocus.comparison.run_directory import Run, read_experiment, read_runs
+from hf_semfocus.experiments.spec import RunSpec
+from hf_semfocus.files import write_json
 from hf_semfocus.training.run import untrained_attention
-from hf_semfocus.training.run_files import Run, read_experiment, read_runs
-from hf_semfocus.training.spec import RunSpec
 
 FORMAT = 1
 MASK = "topk:5"

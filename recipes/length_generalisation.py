@@ -23,15 +23,15 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from transformers.utils import logging
 
+from hf_semfocus.cli.progress import EpochBar
 from hf_semfocus.data import label_statistics, load_task, task_info
+from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, mask_slug
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, mask_styles
-from hf_semfocus.terminal import EpochBar
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import run_unit
-from hf_semfocus.training.spec import RunSpec, TrainingOptions, mask_slug
 
 MASKS = ("full", "topk:5", "banded:5", "block:5")
 QUICK: dict[str, Any] = {

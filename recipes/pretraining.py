@@ -30,14 +30,14 @@ from hf_semfocus import (
     SemFocusForTokenClassification,
     parse_mask,
 )
+from hf_semfocus.cli.progress import EpochBar
 from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
+from hf_semfocus.experiments.spec import TrainingOptions, mask_slug, spread_seed
+from hf_semfocus.files import read_json, write_json
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, mask_styles
-from hf_semfocus.terminal import EpochBar
 from hf_semfocus.training.accuracy import measure_accuracy
-from hf_semfocus.training.files import read_json, write_json
 from hf_semfocus.training.rows import TensorRows
-from hf_semfocus.training.spec import TrainingOptions, mask_slug, spread_seed
 
 TAU = 0.95
 QUICK: dict[str, Any] = {

@@ -45,19 +45,19 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from hf_semfocus.cli.progress import accuracies
+from hf_semfocus.comparison.compare import Progress as Standing
+from hf_semfocus.comparison.compare import prepare_data, train_all
+from hf_semfocus.comparison.run_directory import Run, read_run
 from hf_semfocus.data import list_tasks, task_info
-from hf_semfocus.terminal import accuracies
-from hf_semfocus.training.compare import Progress as Standing
-from hf_semfocus.training.compare import prepare_data, train_all
+from hf_semfocus.experiments.experiment import Experiment, merged
+from hf_semfocus.experiments.options import parse_length
+from hf_semfocus.experiments.presets import PAPER_MASKS, preset
+from hf_semfocus.experiments.spec import RunSpec, difference
+from hf_semfocus.files import write_atomically
 from hf_semfocus.training.environment import available_cores
-from hf_semfocus.training.experiment import Experiment, merged
-from hf_semfocus.training.files import write_atomically
-from hf_semfocus.training.options import parse_length
-from hf_semfocus.training.owner import held
-from hf_semfocus.training.presets import PAPER_MASKS, preset
+from hf_semfocus.training.locking import held
 from hf_semfocus.training.run import FINISHED, check_memory
-from hf_semfocus.training.run_files import Run, read_run
-from hf_semfocus.training.spec import RunSpec, difference
 
 LOG = {
     "learning_rate": (0.03, 1.0),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_semfocus.training.paired_tests import LEVEL, hodges_lehmann, sign_flip_interval, sign_test_p
+from hf_semfocus.comparison.paired_tests import LEVEL, hodges_lehmann, sign_flip_interval, sign_test_p
 
 Noise = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 # Of one run, in log epochs: the baseline's and the mask's. The difference of two alike is symmetric whatever the shape. Under

@@ -26,15 +26,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hf_semfocus.comparison.run_directory import STATUSES, read_experiment, read_run
+from hf_semfocus.comparison.summary import write_summary
+from hf_semfocus.files import read_json, write_atomically, write_json
 from hf_semfocus.report.files import drawn
 from hf_semfocus.report.findings import headline
 from hf_semfocus.report.html import PICTURES, outcome
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.tables import markdown_table
 from hf_semfocus.training.checkpoints import check_whole, latest_complete_checkpoint, mark_whole
-from hf_semfocus.training.files import read_json, write_atomically, write_json
-from hf_semfocus.training.run_files import STATUSES, read_experiment, read_run
-from hf_semfocus.training.summary import write_summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
@@ -358,7 +358,7 @@ def about(
         f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
         f"`python recipes/store_results.py --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
         f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
-        "- Made by `python recipes/store_results.py`; `tests/test_results.py` makes the numbers again from the archive.",
+        "- Made by `python recipes/store_results.py`; `tests/recipes/test_results.py` makes the numbers again from the archive.",
     ]
     if checkpoints:
         lines.append(f"- Unfinished runs that go on from a stored checkpoint: {checkpoints}.")

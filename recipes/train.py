@@ -6,7 +6,7 @@ accelerate launch --config_file recipes/accelerate/two.yaml recipes/train.py eve
 
 import sys
 
-from hf_semfocus.cli import main
+from hf_semfocus.cli.main import main
 
 if __name__ == "__main__":
     main(["train", *sys.argv[1:]])

@@ -36,3 +36,24 @@ def no_network():
     socket.socket.connect = local_only
     yield
     socket.socket.connect = connect
+
+
+@pytest.fixture
+def tiny():
+    """Makes a specification that trains in a second; keyword arguments go to `RunSpec`, `training` and `model` are merged."""
+    from hf_semfocus.experiments.spec import RunSpec
+
+    def make(training=None, model=None, **kwargs):
+        values = {
+            "task": "even_pairs",
+            "mask": "topk:3",
+            "length": 12,
+            "train_size": 200,
+            "validation_size": 60,
+            "test_size": 100,
+            "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, **(model or {})},
+            "training": {"epochs": 3, "batch_size": 50, "stop_early": False, **(training or {})},
+        }
+        return RunSpec.from_dict({**values, **kwargs})
+
+    return make

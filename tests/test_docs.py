@@ -29,7 +29,7 @@ def test_every_python_block_of_a_guide_runs(guide, tmp_path):
 
 
 def test_every_command_line_of_a_guide_parses():
-    from hf_semfocus.cli import _parser
+    from hf_semfocus.cli.main import _parser
 
     text = "\n".join(guide.read_text(encoding="utf-8") for guide in GUIDES)
     lines = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", text, re.MULTILINE)

@@ -11,10 +11,9 @@ PACKAGE = Path(hf_semfocus.__file__).parent
 ALLOWED = {
     "model": {"model"},
     "data": {"data"},
-    "analysis": {"analysis", "model"},
+    "integrations": {"integrations", "model"},
+    "analysis": {"analysis", "integrations", "model"},
     "bench": {"bench", "model"},
-    "training": {"training", "analysis", "data", "model"},
-    "report": {"report"},
 }
 
 

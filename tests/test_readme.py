@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipe_modules import recipe
+from tests.recipes.recipe_modules import recipe
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def test_the_quickstart_s_table_and_picture_are_the_stored_results():
 
 
 def test_the_stored_summary_belongs_to_the_preset_as_it_is():
-    from hf_semfocus.training.presets import preset
+    from hf_semfocus.experiments.presets import preset
 
     stored = json.loads((ROOT / "recipes" / "results" / "quickstart" / "summary.json").read_text(encoding="utf-8"))
     units = preset("quickstart").units()
@@ -76,7 +76,7 @@ def test_the_section_about_hyperparameters_is_the_stored_results():
 @pytest.mark.slow
 def test_every_python_block_runs(tmp_path, monkeypatch):
     """In order, in one folder, against a run directory made as the README says (two epochs instead of the preset's)."""
-    from hf_semfocus.cli import main
+    from hf_semfocus.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     folder = "runs/quickstart/runs/even_pairs/topk-5/seed-0"
@@ -108,7 +108,7 @@ def test_every_python_block_runs(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_mask_of_ones_own_trains_by_the_command_line_and_loads_without_the_package(tmp_path, monkeypatch):
-    from hf_semfocus.cli import main
+    from hf_semfocus.cli.main import main
     from tests.model.isolated import PREAMBLE
 
     monkeypatch.chdir(tmp_path)
@@ -141,7 +141,7 @@ print(classify.model.config.mask, classify("0 1 1")[0]["label"])
 
 def test_every_command_line_parses():
     """`semfocus …` lines of the README go through the parser; what they name exists."""
-    from hf_semfocus.cli import _parser
+    from hf_semfocus.cli.main import _parser
 
     lines = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", README, re.MULTILINE)
     assert len(lines) >= 3

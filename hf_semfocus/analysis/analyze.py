@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..model.any_model import apply_attention
+from ..integrations.register import apply_attention
 from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
 from .aggregate import aggregate

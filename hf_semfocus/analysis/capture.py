@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ..model import any_model_attention
-from ..model.any_model_saving import is_ours
+from ..integrations import attention as model_attention
+from ..integrations.saving import is_ours
 from ..model.attention_interface import expand_attention_mask, split_attention_mask
 from ..model.attention_reference import compute_dtype, repeat_heads, score_scale, without_autocast
 from ..model.mask_base import MaskStrategy, check_valid, first_valid_key
@@ -159,13 +159,13 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
         if id(module) in inside:
             seen(scale=scaling, **arguments)
 
-    any_model_attention.observers.append(observe)
+    model_attention.observers.append(observe)
     try:
         handles += [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in layers]
         with evaluating(model), torch.no_grad():
             model(**batch)
     finally:
-        any_model_attention.observers.remove(observe)
+        model_attention.observers.remove(observe)
         for handle in handles:
             handle.remove()
     if not index:

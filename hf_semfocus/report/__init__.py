@@ -1,1 +1,1 @@
-"""Tables, pictures and `report.html` of a comparison, made from the files that training wrote."""
+"""Tables, pictures and `report.html` of a comparison, made from its summary."""

@@ -14,8 +14,8 @@ from . import pictures
 from .files import drawn, write_whole
 from .findings import findings, headline
 from .palette import DARK, LIGHT, Theme, mask_styles
-from .predictions import k_sweep, matched_picture, matched_sentences, number, prediction_picture, sentences, table
 from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
+from .theory import k_sweep, matched_picture, matched_sentences, number, prediction_picture, sentences, table
 
 FORMAT = 1
 
@@ -36,7 +36,7 @@ class Picture:
 def write_report(run_dir: Path | str) -> Path:
     """Writes `report.html` and `figures/*.png` from the `summary.json` of a run directory; returns the page's path.
 
-    Each file appears whole or not at all. Make the summary first (`hf_semfocus.training.summary.write_summary`).
+    Each file appears whole or not at all. Make the summary first (`hf_semfocus.comparison.summary.write_summary`).
 
     Raises:
         ValueError: there is no summary, or it is damaged or of another format.

@@ -1,1 +1,1 @@
-"""One training run, the comparison of masks over tasks and seeds, and the statistics of convergence."""
+"""One training run: its loop, its evaluation, its checkpoints."""

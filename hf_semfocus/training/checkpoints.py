@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .files import read_json, write_json
+from ..files import read_json, write_json
 
 MODEL_FILES = ("config.json", "model.safetensors", "modeling_semfocus.py", "tokenizer.json", "tokenizer_config.json")
 WHOLE = "whole.json"  # written last: the digest of every other file of the checkpoint

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import save_model
 from transformers import TrainerCallback
 
+from ..experiments.spec import TrainingOptions
+from ..files import write_atomically
 from .accuracy import Accuracy, Running, accuracy_if_at_least, measure_accuracy
 from .analysis_callback import PREFIX, EpochProbe
-from .files import write_atomically
 from .rows import TensorRows
-from .spec import TrainingOptions
 
 BEST = "best.safetensors"
 # Held-out rows on which the theory's quantities are recorded: at most so many, and no more than a fiftieth of the training

@@ -16,7 +16,10 @@ from transformers.trainer_callback import PrinterCallback
 from ..analysis.initial_attention import TARGET_ENTROPY, choose_attention_gain, initial_attention
 from ..analysis.probe import probe_dispersion
 from ..analysis.reach import reach
+from ..comparison.run_directory import read_run, wants_more
 from ..data import build_tokenizer, label_statistics, load_task, task_info
+from ..experiments.spec import AUTO, RunSpec, difference, spread_seed
+from ..files import read_json, write_json
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.mask_strategies import parse_mask
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
@@ -31,12 +34,9 @@ from .environment import (
     total_memory,
     versions,
 )
-from .files import read_json, write_json
-from .owner import WAIT_SECONDS, held
+from .locking import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
 from .rows import TensorRows, already_batched
-from .run_files import read_run, wants_more
-from .spec import AUTO, RunSpec, difference, spread_seed
 from .trainer import SemFocusTrainer
 
 INITIAL_ROWS = 500

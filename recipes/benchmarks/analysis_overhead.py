@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
+from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.training.analysis_callback import EpochProbe
 from hf_semfocus.training.recorder import EpochRecorder
 from hf_semfocus.training.run import run_unit
-from hf_semfocus.training.spec import RunSpec
 
 GOAL = 0.10
 SIZES = ("40x5x5000", "20x3x5000", "20x3x2000")

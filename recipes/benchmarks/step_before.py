@@ -11,6 +11,7 @@ of its nearest before, and of a plain loop of PyTorch with the recipe of now tha
 
 import argparse
 import contextlib
+import importlib
 import io
 import itertools
 import json
@@ -83,10 +84,17 @@ def make_step(mask: str, batch: int):
     return step
 
 
+def module(now: str, before: str):
+    """A module of the package by its name of now, or by the one it had."""
+    try:
+        return importlib.import_module(f"hf_semfocus.{now}")
+    except ModuleNotFoundError:
+        return importlib.import_module(f"hf_semfocus.{before}")
+
+
 def nearest_recipe(mask: str, epochs: int) -> dict:
     """even_pairs as close to the paper's recipe as the package has it, without an early end."""
-    from hf_semfocus.training import presets
-
+    presets = module("experiments.presets", "training.presets")
     training = {
         "learning_rate": 0.1, "lr_decay": 0.9995, "batch_size": 25, "max_grad_norm": 0.5, "epochs": epochs, "stop_early": False,
     }  # fmt: skip
@@ -107,8 +115,9 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
 
 def whole_epochs(mask: str, count: int) -> list[float]:
     """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
-    from hf_semfocus.training.run import run_unit
     from hf_semfocus.training.spec import RunSpec
+
+    from hf_semfocus.training.run import run_unit
 
     plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))

@@ -26,8 +26,8 @@ import datasets
 import torch
 from transformers.utils import logging
 
+from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.training.run import run_unit
-from hf_semfocus.training.spec import RunSpec
 
 
 def bare_products(batch: int, length: int, width: int, layers: int) -> Callable[[], None]:

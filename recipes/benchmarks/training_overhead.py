@@ -18,10 +18,10 @@ import time
 import torch
 
 from hf_semfocus.data import build_tokenizer, load_task
+from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import build_model, run_unit
-from hf_semfocus.training.spec import RunSpec
 
 
 def whole_epochs(spec: RunSpec) -> list[float]:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hf_semfocus.files import write_atomically, write_json
 from hf_semfocus.report.files import drawn, write_whole
-from hf_semfocus.training.files import write_atomically, write_json
 
 from ..store_results import RESULTS
 from .page import counts, markdown

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR
 
-from hf_semfocus.training.paired_tests import Judgement, Verdict
-from hf_semfocus.training.presets import PAPER_TRAINING
-from hf_semfocus.training.statistics import format_ratio
+from hf_semfocus.comparison.paired_tests import Judgement, Verdict
+from hf_semfocus.comparison.statistics import format_ratio
+from hf_semfocus.experiments.presets import PAPER_TRAINING
 
 from ..claim_rules import near_one
 from ..store_results import same_machine

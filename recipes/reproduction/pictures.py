@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from hf_semfocus.comparison.paired_tests import performance_profile, reached_curve
 from hf_semfocus.data import task_info
+from hf_semfocus.experiments.presets import PAPER_EPOCHS, PAPER_TRAINING
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, Theme, mask_styles
 from hf_semfocus.report.pictures import band
-from hf_semfocus.training.paired_tests import performance_profile, reached_curve
-from hf_semfocus.training.presets import PAPER_EPOCHS, PAPER_TRAINING
 
 from ..focus_law import FocusRun
 from .records import BASELINE, MASK, TASKS, StoredRun

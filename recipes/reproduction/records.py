@@ -10,13 +10,13 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
+from hf_semfocus.comparison.run_directory import Run, read_experiment, read_runs
+from hf_semfocus.comparison.statistics import Convergence
 from hf_semfocus.data import list_tasks
-from hf_semfocus.training.experiment import Experiment
-from hf_semfocus.training.files import read_json
-from hf_semfocus.training.presets import PAPER_EPOCHS, preset
-from hf_semfocus.training.run_files import Run, read_experiment, read_runs
-from hf_semfocus.training.spec import difference
-from hf_semfocus.training.statistics import Convergence
+from hf_semfocus.experiments.experiment import Experiment
+from hf_semfocus.experiments.presets import PAPER_EPOCHS, preset
+from hf_semfocus.experiments.spec import difference
+from hf_semfocus.files import read_json
 
 from ..store_results import ARCHIVE, MACHINES, same_machine, unpack
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
-from hf_semfocus.training.paired_tests import (
+from hf_semfocus.comparison.paired_tests import (
     FEWEST_PAIRS,
     Judgement,
     Verdict,

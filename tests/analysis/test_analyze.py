@@ -21,14 +21,14 @@ from hf_semfocus.analysis import (
     separation,
     with_mask,
 )
-from hf_semfocus.analyze_sources import initial_model, source_of
-from hf_semfocus.cli import main
+from hf_semfocus.cli.analyze_sources import initial_model, source_of
+from hf_semfocus.cli.main import main
 from hf_semfocus.data import build_tokenizer, load_task
+from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.report.analysis_pictures import pictures
 from hf_semfocus.report.analysis_tables import terminal_tables
 from hf_semfocus.training.run import run_unit
-from hf_semfocus.training.spec import RunSpec
 
 from .test_capture import make_model
 

@@ -19,7 +19,7 @@ from transformers import (
 
 from hf_semfocus import apply_attention
 from hf_semfocus.analysis import capture, capture_scores, dispersion, probe_dispersion
-from hf_semfocus.model.any_model_attention import observers
+from hf_semfocus.integrations.attention import observers
 
 SIZES = {
     "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16,

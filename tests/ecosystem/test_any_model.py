@@ -11,7 +11,7 @@ from torch.export import Dim
 from transformers import AutoModelForCausalLM, BertConfig, BertForSequenceClassification, BertModel
 
 from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification, apply_attention, register_attention
-from tests.model.any_models import SIZES, VOCABULARY, clip, llama, make, padded_batch
+from tests.integrations.any_models import SIZES, VOCABULARY, clip, llama, make, padded_batch
 
 MASK = "topk:2+sink:1"
 NAME = register_attention(MASK)

@@ -6,8 +6,8 @@ from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from hf_semfocus import SemFocusForMaskedLM, SemFocusForTokenClassification, SemFocusModel, apply_attention
-from tests.model.any_models import llama, padded_batch
-from tests.model.any_models import make as make_any
+from tests.integrations.any_models import llama, padded_batch
+from tests.integrations.any_models import make as make_any
 from tests.model.contract import batch, every_class, gradients, labelled, make, same_tensors
 
 TASKS = {SemFocusModel: "FEATURE_EXTRACTION", SemFocusForMaskedLM: None, SemFocusForTokenClassification: "TOKEN_CLS"}

@@ -40,7 +40,7 @@ PUBLISHER = """
         return model
 
     def run(*arguments):
-        from hf_semfocus.cli import main
+        from hf_semfocus.cli.main import main
         try:
             main([str(argument) for argument in arguments])
         except SystemExit as ended:
@@ -276,7 +276,7 @@ def test_a_failed_push_leaves_the_repository_as_it_was(hub, publisher, point, st
     repo = f"user/failed-{point}-{filled}"
     publisher.run(
         """
-        from hf_semfocus.report.publish import push
+        from hf_semfocus.hub.publish import push
         from pathlib import Path
 
         def checkpoint(seed):
@@ -311,7 +311,7 @@ def test_what_an_earlier_push_left_goes_with_the_next(hub, publisher, stranger):
     repo = "user/replaced"
     publisher.run(
         """
-        from hf_semfocus.report.publish import push
+        from hf_semfocus.hub.publish import push
         from pathlib import Path
 
         def pushed(model, name, **options):
@@ -345,7 +345,7 @@ def test_what_an_earlier_push_left_goes_with_the_next(hub, publisher, stranger):
 
 # A child of the publisher, so that it need not import everything again; its number of the process.
 CHILD = """
-    from hf_semfocus.report.publish import push
+    from hf_semfocus.hub.publish import push
     from pathlib import Path
 
     pid = os.fork()

@@ -10,11 +10,11 @@ from transformers import AutoModel
 
 from hf_semfocus import SemFocusForSequenceClassification, SemFocusModel, paper_config
 from hf_semfocus.data import build_tokenizer, load_task, task_info
+from hf_semfocus.experiments.presets import preset
+from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.model.paper import PAPER_VARIANTS
-from hf_semfocus.training.presets import preset
 from hf_semfocus.training.rows import TensorRows, already_batched
 from hf_semfocus.training.run import training_arguments
-from hf_semfocus.training.spec import RunSpec
 from hf_semfocus.training.trainer import SemFocusTrainer
 
 from .contract import CLASSES, batch, every_class, every_head, gradients, labelled, make, same_tensors

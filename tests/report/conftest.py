@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_semfocus.training.summary import write_summary
+from hf_semfocus.comparison.summary import write_summary
 from tests.report.synthetic import EVERYTHING, QUICKSTART, write_run_directory
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from hf_semfocus.comparison.summary import summarise
 from hf_semfocus.report.findings import blind_warning, findings, headline
-from hf_semfocus.training.summary import summarise
 from tests.report.synthetic import write_run_directory
 
 

@@ -130,7 +130,7 @@ def test_the_same_summary_gives_the_same_page(summary_of):
 
 
 def test_a_comparison_that_has_just_begun(tmp_path):
-    from hf_semfocus.training.summary import write_summary
+    from hf_semfocus.comparison.summary import write_summary
 
     folder = write_run_directory(
         tmp_path / "run", {"even_pairs": {"full": ["missing"], "topk:5": ["missing"]}}, note=""
@@ -145,7 +145,7 @@ def test_a_comparison_that_has_just_begun(tmp_path):
 
 
 def test_one_mask_and_all_reached(tmp_path):
-    from hf_semfocus.training.summary import write_summary
+    from hf_semfocus.comparison.summary import write_summary
 
     folder = write_run_directory(tmp_path / "run", {"even_pairs": {"full": [9, 12]}})
     write_summary(folder)

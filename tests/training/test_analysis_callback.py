@@ -14,10 +14,10 @@ from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
 from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification
 from hf_semfocus.analysis import capture_scores, gradient_norm, probe_quantities
 from hf_semfocus.data import load_task
+from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference
 from hf_semfocus.training.analysis_callback import AnalysisCallback
 from hf_semfocus.training.recorder import EpochRecorder
 from hf_semfocus.training.run import run_unit
-from hf_semfocus.training.spec import RunSpec, TrainingOptions, difference
 
 SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
 

@@ -8,11 +8,11 @@ import torch
 
 from hf_semfocus import SemFocusConfig, choose_attention_gain
 from hf_semfocus.analysis import initial_attention
-from hf_semfocus.analyze_sources import initial_model, loaded, source_of
-from hf_semfocus.cli import main
+from hf_semfocus.cli.analyze_sources import initial_model, loaded, source_of
+from hf_semfocus.cli.main import main
+from hf_semfocus.comparison.run_directory import read_run
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.training.run import _initial_attention, build_model, run_unit, untrained_attention
-from hf_semfocus.training.run_files import read_run
 
 from .test_run import Killed, curve, killer, same_weights
 

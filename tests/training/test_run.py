@@ -11,14 +11,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_semfocus  # noqa: F401  (registers the Auto classes)
+from hf_semfocus.experiments.spec import TrainingOptions
+from hf_semfocus.files import read_json_lines
 from hf_semfocus.training.accuracy import accuracy_if_at_least
 from hf_semfocus.training.checkpoints import latest_complete_checkpoint
-from hf_semfocus.training.files import read_json_lines
-from hf_semfocus.training.owner import held
+from hf_semfocus.training.locking import held
 from hf_semfocus.training.recorder import why_stop
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import run_unit
-from hf_semfocus.training.spec import TrainingOptions
 
 
 class Killed(BaseException):
@@ -223,7 +223,7 @@ def test_a_sequence_task_reports_whole_rows_and_tokens(tiny, tmp_path):
 
 
 def test_the_top_of_the_stack_is_one_label(tiny, tmp_path):
-    from hf_semfocus.training.facts import run_facts
+    from hf_semfocus.hub.facts import run_facts
 
     spec = tiny(task="stack_manipulation", length=6, task_options={"answer": "top"}, training={"epochs": 1})
     result = run_unit(spec, tmp_path)
@@ -238,7 +238,7 @@ def test_the_top_of_the_stack_is_one_label(tiny, tmp_path):
 
 def test_attended_padding_goes_to_the_longest_row_and_globals_have_room(tiny, tmp_path):
     """Also where the run is read again: the initial weights, positions and reach of a model with more tokens than its rows."""
-    from hf_semfocus.analyze_sources import initial_model, loaded, source_of
+    from hf_semfocus.cli.analyze_sources import initial_model, loaded, source_of
 
     fields = {"attend_padding": True, "pad_to_multiple_of": 7, "num_global_tokens": 2, "hidden_dropout": 0.1}
     spec = tiny(task="listops", mask="banded:3", length=[5, 30], model=fields, training={"epochs": 1})

@@ -1,0 +1,1 @@
+"""The command `semfocus`: one file a command."""

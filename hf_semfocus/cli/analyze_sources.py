@@ -1,0 +1,219 @@
+"""Finds and loads what `semfocus analyze` is asked to measure: checkpoints, the runs that made them, and text to measure on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+
+import hf_semfocus
+
+from ..data import build_tokenizer
+from ..experiments.spec import RunSpec
+from ..files import read_json
+from ..integrations.register import apply_attention
+from ..integrations.saving import CONFIG_KEY, PREFIX, is_ours
+from ..model.mask_registry import parse_mask
+from ..training.run import build_model
+
+LONGEST_TEXT = 128
+"""Tokens at which a line of text is cut, unless --length says otherwise."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint, and the run that made it where that is known.
+
+    Args:
+        folder: holds config.json and the weights.
+        spec: rebuilds the initial weights, and says what the data were.
+        epochs: that the run trained, where it has finished.
+        own_mask: as the configuration says; "full" for a model of Transformers without our attention.
+        is_ours: whether it is a SemFocus model, and not another of Transformers.
+        run: the run's own folder, where the checkpoint still stands in it.
+    """
+
+    folder: Path
+    spec: RunSpec | None
+    epochs: int | None
+    own_mask: str
+    run: Path | None = None
+    is_ours: bool = True
+
+
+def source_of(folder: Path) -> Source:
+    """The checkpoint that a folder is or holds."""
+    if (folder / "experiment.json").is_file():
+        raise ValueError(
+            f"{folder} is a comparison; give the folders of one or more of its runs (runs/TASK/MASK/seed-N)"
+        )
+    checkpoint = folder / "model" if (folder / "spec.json").is_file() else folder
+    if not (checkpoint / "config.json").is_file():
+        there = "it has no config.json or spec.json"
+        if (folder / "spec.json").is_file():
+            there = "it has not finished"
+            if (folder / "result.json").is_file():
+                there = "it failed, or its model was not kept (an archive of results has none); train it again in another folder"
+        missing = "" if folder.exists() else " (it does not exist)"
+        raise ValueError(f"{folder} is no checkpoint and no run with one: {there}{missing}")
+    place = checkpoint.absolute()
+    spec, epochs, home = None, None, None
+    for run in (place.parent, place.parent.parent):  # RUN/model, RUN/checkpoints/checkpoint-N
+        if (run / "spec.json").is_file():
+            spec, home = RunSpec.from_dict(read_json(run / "spec.json")), run
+            if place.name == "model" and (run / "result.json").is_file():
+                epochs = read_json(run / "result.json").get("epochs_trained")
+            if (checkpoint / "trainer_state.json").is_file():
+                epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
+            break
+    else:
+        if (checkpoint / "run.json").is_file():  # a checkpoint that was moved tells its run
+            facts = read_json(checkpoint / "run.json")
+            if not isinstance(facts, dict) or not isinstance(facts.get("spec"), dict):
+                raise ValueError(f"{checkpoint / 'run.json'} is damaged: it has no 'spec'; move it away")
+            spec, epochs = RunSpec.from_dict(facts["spec"]), facts.get("kept_epoch")
+    config = read_json(checkpoint / "config.json")
+    if not isinstance(config, dict):
+        raise ValueError(f"{checkpoint / 'config.json'} is damaged: it holds no configuration")
+    if config.get("is_encoder_decoder"):
+        raise ValueError(
+            f"{folder} is an encoder-decoder ({config.get('model_type')}), which needs two texts; allowed: models with "
+            "one (hf_semfocus.analysis.capture_scores takes a batch with decoder_input_ids)"
+        )
+    if config.get("model_type") != "semfocus":
+        return Source(checkpoint, None, None, _own_mask_of_another(config), is_ours=False)
+    own_masks = config.get("layer_masks") or [config.get("mask", "topk:5")]
+    return Source(checkpoint, spec, epochs, " / ".join(dict.fromkeys(map(str, own_masks))), home)
+
+
+def _own_mask_of_another(config: dict[str, Any]) -> str:
+    """The mask of a model that was saved with our attention."""
+    chosen = config.get(CONFIG_KEY)
+    names = list(chosen.values()) if isinstance(chosen, dict) else [chosen]
+    masks = dict.fromkeys(str(name).removeprefix(PREFIX) for name in names if is_ours(name))
+    if len(masks) > 1:
+        raise ValueError(
+            f"the parts of a {config.get('model_type')} have several masks ({', '.join(masks)}); allowed: one"
+        )
+    return next(iter(masks), "full")
+
+
+def chosen_mask(asked: str | None, sources: Sequence[Source]) -> str:
+    """What is asked for, or the first own mask that leaves keys out."""
+    if asked is not None:
+        return str(parse_mask(asked))
+    own = next((source.own_mask for source in sources if source.own_mask != "full"), sources[0].own_mask)
+    if " / " in own:
+        raise ValueError(f"give --mask: the layers of a model have several ({own})")
+    return str(parse_mask(own))
+
+
+def loaded(source: Source) -> PreTrainedModel:
+    """The model; one that is not ours with our attention under its own mask, so that its scores can be seen."""
+    config = AutoConfig.from_pretrained(source.folder) if source.is_ours else None
+    if config is not None:
+        name = (config.architectures or ["SemFocusModel"])[0]
+    else:
+        name = (read_json(source.folder / "config.json").get("architectures") or ["none"])[0]
+    cls = getattr(hf_semfocus if source.is_ours else transformers, name, None)
+    if cls is None:
+        raise ValueError(f"{source.folder} holds a {name}; allowed: a class of hf_semfocus or transformers")
+    if source.is_ours:
+        return with_weights(cls, source.folder)
+    return apply_attention(with_weights(cls, source.folder, attn_implementation="eager"), source.own_mask)
+
+
+def with_weights(cls: Any, folder: Path, **options: Any) -> PreTrainedModel:
+    """`cls.from_pretrained(folder)`; `ValueError` in one line for whatever missing or damaged weights lead to."""
+    try:
+        return cls.from_pretrained(folder, **options)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{folder} holds a model that cannot be loaded ({reason})") from None
+
+
+def text_rows(
+    source: Source, model: PreTrainedModel, file: Path, most: int, longest: int, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """The first `most` lines of a text as token ids of the checkpoint's own tokenizer, cut at `longest` tokens.
+
+    A causal language model gets its inputs as labels, and with them a loss; any other has none here. `tell` hears how many
+    tokens the tokenizer does not know.
+
+    Raises:
+        ValueError: no such file, no line with text in it, or no tokenizer beside the model.
+    """
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()][:most]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--text {file} cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'})") from None
+    if not lines:
+        raise ValueError(f"--text {file} has no line with text in it; allowed: an example a line")
+    # Without its files, Transformers makes up a tokenizer that knows no word.
+    if not any((source.folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        raise ValueError(f"{source.folder} has no tokenizer for --text; save the model's own beside it")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.folder)
+    except Exception as error:  # whatever a missing or damaged tokenizer leads to
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{source.folder} has a tokenizer that cannot be loaded for --text ({reason})") from None
+    ids = [tokenizer(line, truncation=True, max_length=longest)["input_ids"] for line in lines]
+    if max(map(max, ids)) >= model.get_input_embeddings().num_embeddings:
+        raise ValueError(f"the tokenizer of {source.folder} has more tokens than the model; allowed: its own")
+    unknown, tokens = sum(row.count(tokenizer.unk_token_id) for row in ids), sum(map(len, ids))
+    if unknown:
+        tell(f"{source.folder}: {unknown} of {tokens} tokens are unknown to its tokenizer ({tokenizer.unk_token})")
+    causal = "CausalLM" in type(model).__name__ or "LMHead" in type(model).__name__
+    return [{"input_ids": row, **({"labels": row} if causal else {})} for row in ids]
+
+
+def task_rows(source: Source, model: PreTrainedModel, rows: Any) -> Any:
+    """A task's rows, without the labels (and so without a loss) where the model has no head for them.
+
+    Raises:
+        ValueError: the model has no embedding for one of the task's tokens.
+    """
+    most, size = max(map(max, rows["input_ids"])), model.get_input_embeddings().num_embeddings
+    if most >= size:
+        raise ValueError(
+            f"{source.folder} knows {size} tokens, and the task has the token {most}; give --text FILE, for its own tokenizer"
+        )
+    classes = 1 + (max(map(max, rows["labels"])) if isinstance(rows[0]["labels"], list) else max(rows["labels"]))
+    head = "TokenClassification" if isinstance(rows[0]["labels"], list) else "SequenceClassification"
+    fits = head in type(model).__name__ and model.config.num_labels >= classes
+    return rows if fits else rows.remove_columns("labels")
+
+
+def names_of(sources: Sequence[Source]) -> list[str]:
+    """Each checkpoint's mask, with whatever else is needed to tell it from the others."""
+    masks = [(source.spec and source.spec.variant) or source.own_mask for source in sources]
+    names = []
+    for number, source in enumerate(sources):
+        name = masks[number] if source.is_ours else f"{source.folder.name} {masks[number]}"
+        if masks.count(name) > 1 and source.spec is not None:
+            name += f" seed {source.spec.seed}"
+        names.append(name)
+    return [name if names.count(name) == 1 else f"{name} ({number + 1})" for number, name in enumerate(names)]
+
+
+def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
+    """The model of a run before its first step: the specification and its seed fix the weights."""
+    assert source.spec is not None, "the initial weights of a model without a run were asked for"
+    # How many positions there are decides which random numbers the layers behind them get; a gain may have been chosen.
+    config = trained.config
+    found = ("max_position_embeddings", "pad_to_length", "attention_gain")
+    spec = replace(source.spec, model={**source.spec.model, **{name: getattr(config, name) for name in found}})
+    tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
+    return build_model(spec, tokenizer, config.pad_to_multiple_of or 1)
+
+
+def checkpoints_of(source: Source) -> list[tuple[int, Path]]:
+    """Epoch and folder of the whole checkpoints before `source`, in the order of training."""
+    found = []
+    for folder in (source.run / "checkpoints").glob("checkpoint-*") if source.run is not None else ():
+        if all((folder / name).is_file() for name in ("trainer_state.json", "config.json", "model.safetensors")):
+            found.append((round(read_json(folder / "trainer_state.json")["epoch"]), folder))
+    last = source.epochs if source.epochs is not None else 0
+    return sorted((epoch, folder) for epoch, folder in found if 0 < epoch < last)

@@ -1,0 +1,126 @@
+"""Lipschitz estimates of masks at the same weights and at the same training loss (DESIGN §2).
+
+A converged model has small gradients whatever its mask, so epochs cannot be compared: losses are matched, and the start is.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..training.analysis_callback import PREFIX
+from .run_directory import Run
+from .statistics import log_interval
+
+LEVELS = 5
+"""Training losses at which two runs are compared, evenly spaced in log loss over the range that both went through."""
+COMPARED = {
+    "gradient_initial": "gradient_norm",  # at the same initial weights
+    "gradient": "gradient_norm",
+    "trajectory": "trajectory_ratio",
+}
+Curve = Sequence[tuple[float, float]]
+
+
+def matched(runs: Sequence[Run], baseline: str) -> list[dict[str, Any]]:
+    """Each mask's estimates over the baseline's, for each task.
+
+    Args:
+        runs: those that recorded something.
+        baseline: the mask in the denominator.
+
+    Returns:
+        For each task, mask and quantity of `COMPARED`: ``pairs`` (seed, ratio and, where losses are matched, the losses
+        ``high`` and ``low`` between which), ``without_pair`` (seed, reason), ``ratio`` (geometric mean over the pairs),
+        ``low`` and ``high`` (its 95 % interval, from three pairs on), ``smaller`` and ``larger`` (pairs), and ``verdict``:
+        "smaller" or "larger" where the interval lies on that side of 1, "open", or "no pair".
+    """
+    of = {run.key: run for run in runs}
+    entries = []
+    for task, mask in dict.fromkeys(run.key[:2] for run in runs if run.key[1] != baseline):
+        for name, key in COMPARED.items():
+            pairs, without = [], []
+            for run in (run for run in runs if run.key[:2] == (task, mask)):
+                seed, base = run.key[2], of.get((task, baseline, run.key[2]))
+                if base is None:
+                    without.append({"seed": seed, "reason": f"{baseline} recorded nothing"})
+                    continue
+                found = _initial(base, run, key) if name == "gradient_initial" else at_equal_loss(base, run, key)
+                if isinstance(found, str):
+                    without.append({"seed": seed, "reason": found})
+                else:
+                    pairs.append({"seed": seed, **found})
+            entries.append({"task": task, "mask": mask, "quantity": name, **_summary(pairs), "without_pair": without})
+    return entries
+
+
+def at_equal_loss(base: Run, own: Run, key: str) -> dict[str, Any] | str:
+    """The geometric mean of own/base over `LEVELS` training losses that both runs went through; or why there is none.
+
+    A run's value at a loss is that of the moment when its training loss first fell to it, between two epochs on the
+    straight line in logs.
+
+    Returns:
+        ``ratio``, ``high`` and ``low`` (the first and last of the losses), ``losses``, and the values there: ``base``, ``own``.
+    """
+    curves = [_curve(run, PREFIX + key) for run in (base, own)]
+    if not all(curves):
+        return "not recorded"
+    high = min(curve[0][0] for curve in curves)
+    low = max(curve[-1][0] for curve in curves)
+    if low >= high:
+        return "no training loss that both went through"
+    losses = np.geomspace(high, low, LEVELS).tolist()
+    losses[0], losses[-1] = high, low  # not a rounding beyond either curve
+    values = [[_value(curve, loss) for loss in losses] for curve in curves]
+    logs = [math.log(b / a) for a, b in zip(*values, strict=True)]
+    ratio = math.exp(sum(logs) / len(logs))
+    return {"ratio": ratio, "high": high, "low": low, "losses": losses, "base": values[0], "own": values[1]}
+
+
+def _curve(run: Run, key: str) -> Curve:
+    """(training loss, value) of the epochs at which the training loss was lower than ever before; losses fall."""
+    points: list[tuple[float, float]] = []
+    lowest = math.inf
+    for row in run.history:
+        loss, value = row.get("train_loss"), row.get(key)
+        if loss is None or not 0 < loss < lowest:
+            continue
+        lowest = loss
+        if value is not None and value > 0:
+            points.append((loss, value))
+    return points
+
+
+def _value(curve: Curve, loss: float) -> float:
+    """Between neighbours on a straight line in the logs of both."""
+    for (before, first), (after, second) in itertools.pairwise(curve):
+        if before >= loss >= after:
+            share = math.log(before / loss) / math.log(before / after)
+            return math.exp((1 - share) * math.log(first) + share * math.log(second))
+    return curve[0][1]  # a curve of one point, at its only loss
+
+
+def _initial(base: Run, own: Run, key: str) -> dict[str, Any] | str:
+    first, second = (((run.result or {}).get("initial_analysis") or {}).get(PREFIX + key) for run in (base, own))
+    return {"ratio": second / first} if first and second else "not recorded"
+
+
+def _summary(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    logs = np.log([pair["ratio"] for pair in pairs])
+    low, high, kind = log_interval(logs)
+    verdict = "open" if pairs else "no pair"
+    if low is not None and high is not None and (low > 1 or high < 1):
+        verdict = "larger" if low > 1 else "smaller"
+    return {
+        "pairs": list(pairs),
+        "ratio": math.exp(logs.mean()) if pairs else None,
+        "low": low,
+        "high": high,
+        "interval_kind": kind,
+        "smaller": int((logs < 0).sum()),
+        "larger": int((logs > 0).sum()),
+        "verdict": verdict,
+    }

@@ -1,0 +1,1 @@
+"""Model cards, and what is published on the Hub."""

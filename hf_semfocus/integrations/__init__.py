@@ -1,0 +1,1 @@
+"""Sparse attention for any Transformers model: registered, applied, saved with it."""

@@ -1,0 +1,432 @@
+"""The paper judged at its own recipe: every number once more by its definition, from the files of the runs."""
+
+import itertools
+import json
+import math
+import statistics
+from pathlib import Path
+
+import pytest
+
+from hf_semfocus.experiments.presets import PAPER_EPOCHS
+from recipes.reproduction import page, pictures
+from recipes.reproduction.__main__ import main, write_page
+from recipes.reproduction.records import TASKS, Gap, read_stored, read_task, stored_name
+from recipes.reproduction.tier1 import Untested, judge
+from recipes.store_results import store, unpack
+from tests.recipes.paper_runs import MACHINE, write_comparison
+
+RESULTS = Path(__file__).parents[2] / "recipes" / "results"
+MASKS = ("full", "topk:5")
+EPOCHS = {
+    "even_pairs": {"full": [36, 40, 30, 50, 44, 38], "topk:5": [14, 9, 7, 20, 11, 15]},
+    "stack_manipulation": {"full": [28, 31, 25, 40, 33, 29], "topk:5": [47, 20, 44, 39, 50, 35]},
+    "missing_duplicate_string": {"full": [97, 90, None, 120, 88, 101], "topk:5": [46, 50, 40, 60, 41, 55]},
+    "modular_arithmetic_brackets": {"full": [400, None, 350, None, 500, 420], "topk:5": [300, None, 310, 420, None, 390]},
+    "solve_equation": {"full": [100, 110, 120, 95, 105, 99], "topk:5": [120, 130, 125, 119, 140, 117]},
+    "cycle_navigation": {"full": [550, 500, 520, 600, 480, 510], "topk:5": [480, 490, 300, 450, 470, 400]},
+    "parity_check": {"full": [None, "diverged:3", 800, 700, None, 900], "topk:5": [900, 800, None, 600, None, 850]},
+}  # fmt: skip
+HELDOUT = {
+    "even_pairs": {"full": [0.99] * 6, "topk:5": [0.99, 0.985, 0.991, 0.98, 0.99, 0.988]},
+    "stack_manipulation": {"full": [0.95] * 6, "topk:5": [0.9, 0.91, 0.92, 0.905, 0.9, 0.91]},
+    "missing_duplicate_string": {"full": [0.9] * 6, "topk:5": [0.98, 0.97, 0.99, 0.98, 0.98, 0.99]},
+    "solve_equation": 0.19,
+    "parity_check": 0.52,
+}
+LISTOPS = {"full": [60, 50, 55], "topk:5": [40, 30, 50]}
+
+
+def comparisons(folder, change=None, heldout=HELDOUT):
+    """A comparison of each task, as in `EPOCHS` with `change`; their folders by task."""
+    return {
+        task: write_comparison(folder / task, task, outcomes, heldout.get(task, 0.96))
+        for task, outcomes in {**EPOCHS, "listops": LISTOPS, **(change or {})}.items()
+        if outcomes is not None
+    }
+
+
+def judged(folders):
+    return judge({task: read_task(folder, task) for task, folder in folders.items()})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return comparisons(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def tier(whole):
+    return judged(whole)
+
+
+def claims_of(tier):
+    return {claim.name: claim for claim in tier.claims}
+
+
+def verdicts(tier):
+    return {claim.name: claim.judgement.verdict.value for claim in tier.claims}
+
+
+# --- the definitions, from files alone ---------------------------------------------------------------------------------
+
+
+def runs_of(folder):
+    """{(mask, seed): (epochs, reached, finished, held-out over the last five epochs, whether it reached 0.95 held out, …)}"""
+    found = {}
+    for path in folder.glob("runs/*/*/seed-*/spec.json"):
+        spec = json.loads(path.read_text())
+        history, result = path.with_name("history.jsonl"), path.with_name("result.json")
+        rows = [json.loads(line) for line in history.read_text().splitlines()] if history.exists() else []
+        told = json.loads(result.read_text()) if result.exists() else {}
+        hit = next((row["epoch"] for row in rows if (row["train_accuracy"] or 0) >= 0.95), None)
+        heldout = [row["heldout_accuracy"] for row in rows]
+        found[spec["variant"], spec["seed"]] = {
+            "epochs": hit or len(rows),
+            "reached": hit is not None,
+            "finished": told.get("status") in ("reached", "censored", "diverged"),
+            "heldout": sum(heldout[-5:]) / len(heldout[-5:]) if heldout else None,
+            "generalised": any(value >= 0.95 for value in heldout),
+            "random": max(told.get("data", {}).get(name, 0) for name in ("chance", "majority_accuracy")),
+        }
+    return found
+
+
+def flips(values):
+    """The sign-flip test by its definition."""
+    total = abs(sum(values))
+    sums = [
+        abs(sum(s * v for s, v in zip(signs, values, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(values))
+    ]
+    return sum(value >= total - 1e-12 for value in sums) / len(sums)
+
+
+def interval(lows, highs):
+    n = len(lows)
+    rank = math.floor(0.05 * 2 ** (n - 1))
+    means = [
+        sorted(statistics.fmean(values[i] for i in some) if all(math.isfinite(values[i]) for i in some) else side
+               for size in range(1, n + 1) for some in itertools.combinations(range(n), size))
+        for values, side in ((lows, -math.inf), (highs, math.inf))
+    ]  # fmt: skip
+    return means[0][rank - 1], means[1][-rank]
+
+
+def walsh(values):
+    return statistics.median((a + b) / 2 for a, b in itertools.combinations_with_replacement(values, 2))
+
+
+def own_verdict(p, towards):
+    return "undecided" if p > 0.05 else "supported" if towards > 0 else "contradicted"
+
+
+def check_values(told, values, above=0.0, exponent=False):
+    """A judgement of finite values, one a unit."""
+    low, high = interval(values, values)
+    p = flips([value - above for value in values])
+    assert told["p"] == pytest.approx(p)
+    expected = [walsh(values), low, high]
+    for name, value in zip(("estimate_low", "low", "high"), expected, strict=True):
+        assert told[name] == pytest.approx(math.exp(value) if exponent else value, abs=1e-9), name
+    assert told["verdict"] == own_verdict(p, sum(value - above for value in values))
+
+
+def check_numbers(tier, folders):
+    """Every claim of `paper.json` from the runs' own files."""
+    told = {claim["name"]: claim for claim in tier["claims"]}
+    runs = {task: runs_of(folder) for task, folder in folders.items()}
+    complete = {
+        task: [tuple(found[mask, seed] for mask in MASKS) for seed in range(6)]
+        for task, found in runs.items()
+        if task != "listops"
+        and all(found.get((mask, seed), {"finished": False})["finished"] for mask in MASKS for seed in range(6))
+    }
+    restricted, gaps, without = {}, {}, set()
+    for task in TASKS:
+        if task not in complete:
+            assert {told[f"{kind}:{task}"]["judgement"]["verdict"] for kind in ("faster", "heldout", "better")} == {
+                "not_tested"
+            }
+            continue
+        pairs, ceiling = complete[task], PAPER_EPOCHS[task]
+        lows = [math.log(b["epochs"] / m["epochs"]) if m["reached"] else -math.inf for b, m in pairs]
+        highs = [math.log(b["epochs"] / m["epochs"]) if b["reached"] else math.inf for b, m in pairs]
+        judgement = told[f"faster:{task}"]["judgement"]
+        if lows == highs:
+            check_values(judgement, lows, exponent=True)
+        else:
+            faster, slower = sum(low >= 0 for low in lows), sum(high <= 0 for high in highs)
+            most = max(faster, slower)
+            p = min(1, 2 * sum(math.comb(6, count) for count in range(most, 7)) / 64)
+            assert (judgement["p"], judgement["verdict"]) == (pytest.approx(p), own_verdict(p, faster - slower))
+            for name, value in zip(
+                ("estimate_low", "estimate_high", "low", "high"),
+                (walsh(lows), walsh(highs), *interval(lows, highs)),
+                strict=True,
+            ):
+                assert judgement[name] == (pytest.approx(math.exp(value)) if math.isfinite(value) else None), name
+        counts = [[min(run["epochs"], ceiling) if run["reached"] else ceiling for run in pair] for pair in pairs]
+        restricted[task] = [math.log(b / m) for b, m in counts]
+        means = tier["restricted"][task]
+        assert means["baseline"] == pytest.approx(statistics.fmean(b for b, _ in counts))
+        assert means["mask"] == pytest.approx(statistics.fmean(m for _, m in counts))
+        assert means["difference"]["estimate_low"] == pytest.approx(means["baseline"] - means["mask"])
+        values = [m["heldout"] - b["heldout"] for b, m in pairs]
+        if all(run["heldout"] <= run["random"] + 0.05 for pair in pairs for run in pair):
+            without.add(task)
+            assert {told[f"{kind}:{task}"]["untested"] for kind in ("heldout", "better")} == {"no_generalisation"}
+        else:
+            gaps[task] = statistics.fmean(values)
+            check_values(told[f"heldout:{task}"]["judgement"], values, above=-0.02)
+            check_values(told[f"better:{task}"]["judgement"], values)
+    for kind in ("faster", "heldout", "better"):
+        p = sorted((told[f"{kind}:{task}"]["judgement"]["p"] or 1.0, task) for task in TASKS)
+        least = 0.0
+        for place, (value, task) in enumerate(p):
+            least = min(1.0, max(least, value * (len(TASKS) - place)))
+            if told[f"{kind}:{task}"]["judgement"]["p"] is not None:
+                assert told[f"{kind}:{task}"]["judgement"]["p_holm"] == pytest.approx(least)
+    over = ("faster:mean", "faster:tasks", "heldout:tasks", "fits_all")
+    if len(complete) < len(TASKS):
+        assert {told[name]["judgement"]["verdict"] for name in over} == {"not_tested"}
+        return
+    check_values(told["faster:mean"]["judgement"], [statistics.fmean(own[seed] for own in restricted.values()) for seed in range(6)],
+                 exponent=True)  # fmt: skip
+    tasks = told["faster:tasks"]["judgement"]
+    over_tasks = [statistics.fmean(own) for own in restricted.values()]
+    assert tasks["p"] == pytest.approx(flips(over_tasks))
+    assert [math.log(tasks[name]) for name in ("low", "high")] == pytest.approx(interval(over_tasks, over_tasks))
+    assert set(told["heldout:tasks"]["left_out"]) == without
+    if len(gaps) >= 6:
+        assert told["heldout:tasks"]["judgement"]["p"] == pytest.approx(
+            flips([value + 0.02 for value in gaps.values()])
+        )
+    else:
+        assert told["heldout:tasks"]["untested"] == "few_tasks"
+    fit = {task for task, pairs in complete.items() if all(b["reached"] for b, _ in pairs)}
+    assert set(told["fits_all"]["tasks"]) == fit
+    assert told["fits_all"]["judgement"]["verdict"] == ("supported" if len(fit) == len(TASKS) else "contradicted")
+    general = {task for task, pairs in complete.items() if sum(b["generalised"] for b, _ in pairs) > 3}
+    if "listops" in runs:
+        general |= (
+            {"listops"} if sum(runs["listops"]["full", seed]["generalised"] for seed in range(3)) >= 2 else set()
+        )
+        assert set(told["generalises_on_4"]["tasks"]) == general
+
+
+def as_json(tier):
+    return json.loads(json.dumps(tier.to_dict(), allow_nan=False))
+
+
+# --- what is stored ----------------------------------------------------------------------------------------------------
+
+
+def test_the_stored_page_is_what_the_stored_runs_give():
+    tier = judge(read_stored(RESULTS))
+    assert json.loads((RESULTS / "paper.json").read_text(encoding="utf-8")) == as_json(tier)
+    pictures_there = [path.stem for path in (RESULTS / "paper").glob("*.png")]
+    assert (RESULTS / "paper.md").read_text(encoding="utf-8") == page.markdown(tier, pictures_there)
+
+
+def test_every_stored_number_follows_from_the_histories(tmp_path):
+    there = [task for task in (*TASKS, "listops") if (RESULTS / stored_name(task)).is_dir()]
+    folders = {task: unpack(RESULTS / stored_name(task), tmp_path / task) for task in there}
+    check_numbers(json.loads((RESULTS / "paper.json").read_text(encoding="utf-8")), folders)
+
+
+# --- the same on runs with every outcome -------------------------------------------------------------------------------
+
+
+def test_every_number_follows_from_the_histories(tier, whole):
+    check_numbers(as_json(tier), whole)
+
+
+def test_a_changed_history_is_noticed(tmp_path):
+    folders = {"even_pairs": write_comparison(tmp_path / "even_pairs", "even_pairs", EPOCHS["even_pairs"])}
+    told = as_json(judged(folders))
+    check_numbers(told, folders)
+    path = folders["even_pairs"] / "runs/even_pairs/topk-5/seed-0/history.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for change in ({"train_accuracy": 0.96}, {"heldout_accuracy": 0.5}):
+        changed = [{**row, **change} if row["epoch"] in (12, 19) else row for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in changed))
+        with pytest.raises(AssertionError):
+            check_numbers(told, folders)
+
+
+def test_verdicts_of_a_whole_tier(tier):
+    found = verdicts(tier)
+    assert found["faster:even_pairs"] == "supported"
+    assert found["faster:solve_equation"] == "contradicted"
+    assert found["faster:stack_manipulation"] == "undecided"
+    assert found["faster:missing_duplicate_string"] == "supported"  # one pair is censored, and points the same way
+    assert found["faster:parity_check"] == found["faster:modular_arithmetic_brackets"] == "undecided"
+    assert found["heldout:stack_manipulation"] == "contradicted"
+    assert found["better:missing_duplicate_string"] == "supported"
+    assert found["better:even_pairs"] == "undecided"
+    assert found["heldout:parity_check"] == found["better:solve_equation"] == "not_tested"
+    assert found["fits_all"] == "contradicted"
+    assert not any(claim.judgement.family_wise for claim in tier.claims)  # six pairs cannot
+
+
+def test_over_tasks_nothing_is_supported_where_a_task_says_the_opposite(tmp_path):
+    quick = {"full": [100, 110, 120, 95, 105, 99], "topk:5": [50, 45, 60, 40, 55, 51]}
+    outcomes = dict.fromkeys([*TASKS, "listops"], quick) | {"even_pairs": {"full": [36] * 6, "topk:5": [38] * 6}}
+    outcomes["listops"] = {mask: values[:3] for mask, values in quick.items()}
+    found = claims_of(judged(comparisons(tmp_path, outcomes, {})))
+    assert found["faster:even_pairs"].judgement.verdict == "contradicted"
+    assert found["faster:mean"].judgement.verdict == "supported"
+    assert found["faster:tasks"].judgement.p <= 0.05
+    assert found["faster:tasks"].judgement.verdict == "undecided"
+    assert found["heldout:tasks"].judgement.verdict == "supported"
+    assert found["fits_all"].judgement.verdict == "supported"
+    assert found["generalises_on_4"].judgement.verdict == "contradicted"  # it generalises on all
+
+
+@pytest.mark.parametrize("outcome", ["unfinished:20", "failed", "missing"])
+def test_a_missing_pair_leaves_what_needs_it_untested(whole, tmp_path, outcome):
+    lacking = {"full": [36, 40, 30, 50, 44, 38], "topk:5": [14, 9, 7, 20, 11, outcome]}
+    tier = judged({**whole, "even_pairs": write_comparison(tmp_path / "even_pairs", "even_pairs", lacking)})
+    found = claims_of(tier)
+    for name in ("faster:even_pairs", "better:even_pairs", "faster:mean", "faster:tasks", "heldout:tasks", "fits_all"):
+        assert found[name].judgement.verdict == "not_tested", name
+        assert found[name].untested is Untested.PAIRS_MISSING
+        assert found[name].missing == {"even_pairs": 1}
+    assert found["faster:solve_equation"].judgement.verdict == "contradicted"
+    told = {"unfinished:20": "unfinished after 20 epochs", "failed": "failed", "missing": "not started"}[outcome]
+    assert f"- even_pairs: seed 5 (`topk:5` {told})." in page.markdown(tier)
+
+
+def test_nothing_stored_is_nothing_tested():
+    tier = judge({})
+    assert set(verdicts(tier).values()) == {"not_tested"}
+    assert "Nothing is stored yet." in page.markdown(tier)
+    assert pictures.curves({}) is None
+    assert pictures.reached(tier) is None
+
+
+@pytest.mark.parametrize(
+    ("machines", "gap"),
+    [
+        ({("full", 2): {**MACHINE, "processor": "another"}}, Gap.TWO_MACHINES),
+        ({("topk:5", 2): {**MACHINE, "products": "pytorch"}}, Gap.TWO_MACHINES),
+        ({("full", 2): {}}, Gap.MACHINE_UNKNOWN),
+        ({(mask, 2): {**MACHINE, "processor": "another"} for mask in MASKS}, None),
+    ],
+)
+def test_a_pair_of_two_machines_does_not_count(tmp_path, machines, gap):
+    folder = write_comparison(tmp_path / "even_pairs", "even_pairs", EPOCHS["even_pairs"], machines=machines)
+    tier = judged({"even_pairs": folder})
+    (task,) = (task for task in tier.tasks if task.name == "even_pairs")
+    assert [pair.seed for pair in task.pairs if pair.gap] == ([] if gap is None else [2])
+    assert task.pairs[2].gap is gap
+    assert (verdicts(tier)["faster:even_pairs"] == "supported") is (gap is None)
+
+
+def test_a_run_that_went_on_elsewhere_is_of_two_machines(tmp_path):
+    folder = write_comparison(tmp_path / "even_pairs", "even_pairs", EPOCHS["even_pairs"])
+    run = folder / "runs/even_pairs/full/seed-1"
+    same = {name: value for name, value in MACHINE.items() if name != "products"}
+    for first, gap in ((same, None), ({**same, "processor": "another"}, Gap.TWO_MACHINES)):
+        (run / "machines.json").write_text(json.dumps([{"machine": first, "epochs": 7}]))
+        task = judged({"even_pairs": folder}).tasks[0]
+        assert task.pairs[1].gap is gap
+    lines = page.markdown(judged({"even_pairs": folder}))
+    assert "- even_pairs: seed 1 (trained on two machines: to be run again, whole)." in lines
+    assert "- another, 2 cores, Linux: full, seed 1." in lines
+
+
+def test_extra_seeds_are_shown_and_change_no_verdict(tmp_path):
+    more = {"full": [*EPOCHS["even_pairs"]["full"], 10], "topk:5": [*EPOCHS["even_pairs"]["topk:5"], 90]}
+    folder = write_comparison(tmp_path / "even_pairs", "even_pairs", more)
+    tier = judged({"even_pairs": folder})
+    assert verdicts(tier)["faster:even_pairs"] == "supported"
+    assert claims_of(tier)["faster:even_pairs"].judgement.n == 6
+    assert "| 6 (extra) | 10 | 90 |" in page.markdown(tier)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"training": {"learning_rate": 0.3}}, r"training\.learning_rate: 0\.3 there, 0\.1 asked"),
+        ({"training": {"epochs": 90}}, r"training\.epochs: 90 there, 100 asked"),
+        ({"model": {"hidden_act": "gelu"}}, r"model\.hidden_act: 'gelu' there"),
+    ],
+)
+def test_runs_of_another_recipe_are_refused(tmp_path, change, words):
+    folder = write_comparison(tmp_path / "even_pairs", "even_pairs", {"full": [36], "topk:5": [14]})
+    path = folder / "runs/even_pairs/topk-5/seed-0/spec.json"
+    spec = json.loads(path.read_text())
+    path.write_text(json.dumps({**spec, **{name: {**spec[name], **own} for name, own in change.items()}}))
+    with pytest.raises(ValueError, match=rf"paper_even_pairs: topk:5, seed 0 is not of the paper's recipe \({words}"):
+        read_task(folder, "even_pairs")
+
+
+# --- words and pictures ------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_the_numbers_say(tier):
+    text = page.markdown(tier, ["curves"])
+    assert "| `topk:5` learns even_pairs faster (`faster:even_pairs`) | 6 pairs, sign-flip test |" in text
+    assert "| 3.3× [2.5, 4.4], p = 0.031 (Holm 0.22) | **supported** (this task alone) |" in text
+    assert "6 pairs, sign test (pairs are censored)" in text
+    assert "| 1 | >3 (diverged) | 800 |" in text
+    assert "| 0 | 36 | 14 |" in text
+    assert "both masks near chance: no generalisation to compare" in text
+    assert "![Training loss" in text
+    assert "![Kaplan" not in text
+    assert "Nothing is missing." in text
+
+
+def test_pictures_have_a_panel_a_task_and_fixed_colours(whole):
+    stored = {task: read_task(folder, task) for task, folder in whole.items()}
+    figure = pictures.curves(stored)
+    assert len(figure.axes) == 2 * len(TASKS)
+    assert len(pictures.reached(judge(stored)).axes) == len(TASKS) + 1
+    one = pictures.curves({"even_pairs": stored["even_pairs"]})
+    lines = {line.get_color(): line for line in one.axes[0].lines if line.get_linestyle() == "-"}
+    longest = {
+        label.get_text(): line.get_color()
+        for label, line in zip(one.legends[0].texts, one.legends[0].legend_handles, strict=True)
+    }
+    # The first epoch's median running loss, from the files.
+    losses = [json.loads(path.read_text().splitlines()[0])["running_loss"]
+              for path in whole["even_pairs"].glob("runs/even_pairs/topk-5/*/history.jsonl")]  # fmt: skip
+    assert lines[longest["topk:5"]].get_ydata()[0] == pytest.approx(statistics.median(losses))
+
+
+def test_the_law_has_a_panel_a_task_and_a_mark_a_run():
+    from recipes.focus_law import FocusRun
+
+    runs = [
+        FocusRun("even_pairs", seed, mask, kind, gain, math.log(20 + seed), 0.9 / gain, gain)
+        for seed in range(3)
+        for mask in MASKS
+        for kind, gain in (("gain", 1.0), ("gain", 2.0), ("temperature", 1.0))
+    ]
+    figure = pictures.law(runs)
+    (axes,) = figure.axes
+    assert sum(len(line.get_xdata()) == 1 for line in axes.lines) == len(runs)
+    assert {text.get_text() for text in axes.texts} == {"gain 1", "gain 2"}
+    assert pictures.law([]) is None
+
+
+def test_the_command_makes_the_page_and_says_what_is_wrong(tmp_path, capsys):
+    folder = write_comparison(tmp_path / "run", "even_pairs", EPOCHS["even_pairs"])
+    results = tmp_path / "results"
+    store(folder, results / "paper_even_pairs", pictures=())
+    assert main(["--results", str(results)]) == 0
+    assert capsys.readouterr().out == "26 claims: 2 supported, 1 undecided, 23 not_tested\n"
+    assert sorted(path.name for path in (results / "paper").iterdir()) == ["curves.png", "reached.png"]
+    assert json.loads((results / "paper.json").read_text()) == as_json(judge(read_stored(results)))
+    before = (results / "paper.md").read_bytes()
+    (results / "paper_even_pairs" / "histories.tar.xz").write_bytes(b"no archive")
+    assert main(["--results", str(results)]) == 2
+    assert main(["--results", str(tmp_path / "typo")]) == 2
+    damaged, typo = capsys.readouterr().err.splitlines()
+    assert "is damaged" in damaged
+    assert typo == f"reproduction: {tmp_path / 'typo'} is no folder"
+    assert (results / "paper.md").read_bytes() == before
+    write_page({}, results)
+    assert not list((results / "paper").iterdir())
