@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .parsing import add_command, add_run_options, asked, integer, one, path
-from .terminal import console, main_process, quiet_libraries
+from .terminal import console, quiet_libraries
 
 
 def add_parser(commands: Any) -> None:
@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from ..comparison.run_directory import read_experiment
     from ..comparison.summary import write_summary
     from ..report.html import write_report
+    from ..training.environment import process_state
     from .card import comparison_cards
     from .progress import ComparisonBars
     from .report import show
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     out = console()
     with ComparisonBars(len(experiment.units()), out) as bars:
         results = compare(experiment, folder, options.jobs, command, bars.update)
-    if not main_process():
+    if not process_state().is_main_process:
         return 0
     summary, page = write_summary(folder), write_report(folder)
     comparison_cards(folder, out, changed_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .parsing import add_command, add_field, add_run_options, asked, path
-from .terminal import console, main_process, quiet_libraries
+from .terminal import console, quiet_libraries
 
 
 def add_parser(commands: Any) -> None:
@@ -61,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.threads is not None or "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(options.threads or 1)
+    from ..training.environment import process_state
     from ..training.run import run_unit
     from .card import fresh_card
     from .progress import EpochBar
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     out = console()
     with EpochBar(f"{spec.task} {spec.label}", spec.training.epochs, out) as bar:
         result = run_unit(spec, options.output, on_epoch=bar.update)
-    if main_process():
+    if process_state().is_main_process:
         fresh_card(Path(options.output))
         tau = spec.training.tau
         when = f"training accuracy {tau:g} after {result['epochs_to_tau']} epochs"

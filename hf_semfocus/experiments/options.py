@@ -19,7 +19,7 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 def read_yaml(path: Path | str) -> dict[str, Any]:
     """A YAML or JSON file that holds a mapping; anything else raises `ValueError` naming the file."""
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path))
+        values: Any = OmegaConf.to_container(OmegaConf.load(path))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
@@ -29,7 +29,8 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """The layers, each over those before it: mappings are merged, everything else is replaced."""
-    return OmegaConf.to_container(OmegaConf.merge(*layers))
+    values: Any = OmegaConf.to_container(OmegaConf.merge(*layers))
+    return values
 
 
 def nested(named: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
