@@ -48,16 +48,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hf_semfocus.cli.progress import accuracies
 from hf_semfocus.comparison.compare import Progress as Standing
 from hf_semfocus.comparison.compare import prepare_data, train_all
-from hf_semfocus.comparison.run_directory import Run, read_run
 from hf_semfocus.data import list_tasks, task_info
 from hf_semfocus.experiments.experiment import Experiment, merged
 from hf_semfocus.experiments.options import parse_length
 from hf_semfocus.experiments.presets import PAPER_MASKS, preset
 from hf_semfocus.experiments.spec import RunSpec, difference
-from hf_semfocus.files import write_atomically
+from hf_semfocus.files import atomic_write
+from hf_semfocus.schema import FINISHED
 from hf_semfocus.training.environment import available_cores
-from hf_semfocus.training.locking import held
-from hf_semfocus.training.run import FINISHED, check_memory
+from hf_semfocus.training.locking import folder_lock
+from hf_semfocus.training.run_files import Run, read_run
+from hf_semfocus.training.setup import check_memory
 
 LOG = {
     "learning_rate": (0.03, 1.0),
@@ -210,8 +211,8 @@ def scored(run: Run, epochs: int) -> Score:
         epochs_trained=len(run.history),
         epochs_to_tau=learnt.epochs if learnt.reached else None,
         best_train_accuracy=best,
-        validation_accuracy=last["heldout_accuracy"] or 0.0,
-        seconds=round(last["seconds"], 1),
+        validation_accuracy=last.heldout_accuracy,
+        seconds=round(last.seconds, 1),
     )
 
 
@@ -279,7 +280,7 @@ class Search:
     def _check_folder(self, number: int, asked: RunSpec) -> None:
         """A trial's folder is found by its number, which is its place in the journal: one that lost a line would mix them up."""
         run = read_run(self.folder(number))
-        other = None if run is None else difference(run.spec, asked.to_dict())
+        other = None if run is None else difference(run.spec.to_json(), asked.to_dict())
         if other is not None:
             raise ValueError(
                 f"{self.folder(number)} is not trial {number} of {self.options.output / JOURNAL} ({other}): the journal has lost "
@@ -348,12 +349,12 @@ class Search:
 
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
-        write_atomically(self.options.output / f"{self.task}.csv", self.table())
+        atomic_write(self.options.output / f"{self.task}.csv", self.table())
         if self.options.write is not None:
             results = results_folder(self.options.write) / f"{self.task}.csv"
-            write_atomically(results, self.table())
+            atomic_write(results, self.table())
             path = self.options.write / f"{self.task}.yaml"
-            write_atomically(path, self.recipe(path, results))
+            atomic_write(path, self.recipe(path, results))
             Experiment.from_yaml(path)
         self.written = True
 
@@ -439,7 +440,7 @@ def open_journal(path: Path) -> Any:
         if tail and not (tail.startswith(ENTRY) or ENTRY.startswith(tail)):
             raise ValueError(f"{path} is damaged: its last line is no entry of Optuna's journal; {remedy}")
         if tail:
-            write_atomically(path, b"".join(line + b"\n" for line in lines).decode("utf-8"))
+            atomic_write(path, b"".join(line + b"\n" for line in lines).decode("utf-8"))
     # Nobody else writes here (see `held`): a lock file is one that a killed search left behind.
     Path(f"{path}.lock").unlink(missing_ok=True)
     try:
@@ -567,7 +568,7 @@ def run(options: argparse.Namespace) -> int:
     datasets.disable_progress_bars()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     console = Console()
-    with held(options.output, "another search"):
+    with folder_lock(options.output, "another search"):
         # First, as the settings of a search are fixed once they are in the journal: with this data it can be done.
         prepare_data([specification(options, task, FIRST) for task in options.tasks])
         storage = open_journal(options.output / JOURNAL)
@@ -583,7 +584,7 @@ def run(options: argparse.Namespace) -> int:
         if search.done:
             console.print(f"{search.task}: {search.reached} of {len(search.scores)} trials reached {TAU:.0%}; chosen: "
                           f"trial {search.chosen}, score {search.scores[search.chosen].value:.3f}", highlight=False)  # fmt: skip
-    failed = [folder for folder, result in zip(folders, results, strict=True) if result["status"] == "failed"]
+    failed = [folder for folder, result in zip(folders, results, strict=True) if result.status == "failed"]
     for folder in failed:
         print(f"search: {folder} failed, see its log.txt; started again, the search tries it again", file=sys.stderr)
     return 1 if failed else 0

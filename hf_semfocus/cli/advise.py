@@ -13,7 +13,7 @@ from ..experiments.imports import import_strategies
 from ..experiments.presets import preset
 from ..experiments.spec import RunSpec
 from ..files import read_json
-from ..training.run import untrained_attention
+from ..training.results import untrained_attention
 from .analyze_sources import source_of
 
 FORMAT = 1

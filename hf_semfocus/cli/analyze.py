@@ -21,18 +21,18 @@ from ..analysis.lipschitz import losses_of
 from ..analysis.loss_slice import loss_slice
 from ..analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
 from ..analysis.trajectory import path
-from ..comparison.run_directory import read_run
 from ..data import load_task, task_info
 from ..data.options import check_options
 from ..experiments.imports import import_strategies
 from ..experiments.options import parse_length
-from ..files import write_atomically, write_json
+from ..files import atomic_write, write_json
 from ..products import use_fast_products
 from ..report.analysis_pictures import pictures
 from ..report.analysis_tables import quantities_csv, terminal_tables
-from ..report.files import drawn, write_whole
-from ..training.analysis_callback import PREFIX
+from ..report.files import render_figure
+from ..schema import ANALYSIS_PREFIX
 from ..training.environment import machine, versions
+from ..training.run_files import read_run
 from .analyze_sources import (
     LONGEST_TEXT,
     Source,
@@ -107,14 +107,14 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
     if folder is not None:
         text = io.StringIO()
         _show(found, Console(file=text, width=WIDTH))
-        write_atomically(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
-        write_atomically(folder / "analysis.csv", quantities_csv(found))
+        atomic_write(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
+        atomic_write(folder / "analysis.csv", quantities_csv(found))
         numbers = [{k: v for k, v in entry.items() if k not in GRID} for entry in found["slices"]]
         write_json(folder / "analysis.json", {**found, "slices": numbers})
         if found["slices"]:
-            write_atomically(folder / "slices.json", json.dumps(found["slices"], allow_nan=False) + "\n")
+            atomic_write(folder / "slices.json", json.dumps(found["slices"], allow_nan=False) + "\n")
         for name, figure in pictures(found).items():
-            write_whole(folder / f"{name}.png", drawn(figure, "png"))
+            atomic_write(folder / f"{name}.png", render_figure(figure, "png"))
     _show(found, console)
     if folder is not None:
         console.print(f"results: {folder}", soft_wrap=True, highlight=False)
@@ -327,7 +327,7 @@ def _path(name: str, source: Source, model: PreTrainedModel, rows: Any, options:
 def _recorded(source: Source) -> dict[str, Any] | None:
     """Median and maximum of what the run recorded up to the checkpoint; None where it recorded nothing."""
     run = read_run(source.run) if source.run is not None else None
-    values = [] if run is None else run.values(f"{PREFIX}trajectory_ratio")[: source.epochs]
+    values = [] if run is None else run.values(f"{ANALYSIS_PREFIX}trajectory_ratio")[: source.epochs]
     return {"epochs": len(values), "median": median(values), "max": max(values)} if values else None
 
 

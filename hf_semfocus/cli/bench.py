@@ -21,11 +21,11 @@ from ..bench.measure import Cost, bench_attention
 from ..bench.profiling import CaseProfile, profile_attention
 from ..bench.results import rows, table_of, verdicts
 from ..experiments.imports import import_strategies
-from ..files import write_atomically, write_json
+from ..files import atomic_write, write_json
 from ..model.mask_registry import parse_mask
 from ..products import use_fast_products
 from ..report.cost_pictures import attention_cost
-from ..report.files import drawn, write_whole
+from ..report.files import render_figure
 from ..training.environment import machine
 
 WIDTH = 100
@@ -68,12 +68,12 @@ def run_bench_attention(options: argparse.Namespace, console: Console) -> int:
     if folder is not None:
         text = io.StringIO()
         _print_result(found, Console(file=text, width=WIDTH))
-        write_atomically(folder / "attention.txt", _trimmed(text.getvalue()))
-        write_atomically(folder / "attention.csv", table_of(found["rows"]))
+        atomic_write(folder / "attention.txt", _trimmed(text.getvalue()))
+        atomic_write(folder / "attention.csv", table_of(found["rows"]))
         write_json(folder / "attention.json", found)
         figure = attention_cost(found["rows"])
         if figure is not None:
-            write_whole(folder / "attention.png", drawn(figure, "png"))
+            atomic_write(folder / "attention.png", render_figure(figure, "png"))
     try:
         x_transformers(parse_mask("full"), 1, torch.device(setting.device))
     except NotInstalledError as missing:
@@ -225,7 +225,7 @@ def _profile(options: argparse.Namespace, setting: Setting, console: Console) ->
     if folder is not None:
         text = io.StringIO()
         show(Console(file=text, width=WIDTH))
-        write_atomically(folder / "attention_profile.txt", _trimmed(text.getvalue()))
+        atomic_write(folder / "attention_profile.txt", _trimmed(text.getvalue()))
     show(console)
     if folder is not None:
         console.print(f"profile: {folder / 'attention_profile.txt'}", soft_wrap=True, highlight=False)

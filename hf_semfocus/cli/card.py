@@ -6,11 +6,12 @@ from pathlib import Path
 from huggingface_hub.utils import disable_progress_bars, logging
 from rich.console import Console
 
-from ..comparison.run_directory import read_experiment, read_runs
-from ..hub.card import FACTS, write_card
-from ..hub.facts import write_facts
+from ..comparison.run_directory import RunDirectory
+from ..hub.card import write_card
+from ..hub.facts import FACTS, write_facts
 from ..hub.publish import check_repo, push
 from ..training.checkpoints import missing_model_file
+from ..training.run_files import Run
 
 CARDED = ("reached", "censored", "diverged")
 
@@ -69,9 +70,9 @@ def comparison_cards(
         The cards that were written.
     """
     cards, without_model, without_card = [], 0, []
-    runs = read_runs(folder, read_experiment(folder))
+    directory = RunDirectory.read(folder)
     with console.status("") as status:
-        for number, run in enumerate(runs, start=1):
+        for number, run in enumerate(directory.runs, start=1):
             if run.folder is None or run.status not in CARDED:
                 if not changed_only:
                     without_card.append(f"no card for {'/'.join(map(str, run.key))}: {run.status}")
@@ -79,11 +80,11 @@ def comparison_cards(
             if missing_model_file(run.folder / "model") is not None:
                 without_model += 1
                 continue
-            status.update(f"cards: {number} of {len(runs)}")
+            status.update(f"cards: {number} of {len(directory.runs)}")
             if changed_only:
-                cards += fresh_card(run.folder)
+                cards += fresh_card(run, directory)
             else:
-                cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
+                cards.append(write_card(write_facts(run, directory), output=output, dataset=dataset))
     for told in without_card:
         console.print(told, soft_wrap=True)
     if without_model:
@@ -99,11 +100,13 @@ def comparison_cards(
     return cards
 
 
-def fresh_card(folder: Path) -> list[Path]:
-    """Writes the card into the checkpoint of a run's folder, unless it has one made from the same facts; returns what was written."""
+def fresh_card(run: Run | Path, directory: RunDirectory | None = None) -> list[Path]:
+    """Writes the card into the checkpoint of a run, unless it has one made from the same facts; returns what was written."""
+    folder = run.folder if isinstance(run, Run) else run
+    assert folder is not None
     facts = folder / "model" / FACTS
     before = facts.read_bytes() if facts.is_file() else None
-    checkpoint = _facts(folder)
+    checkpoint = write_facts(run, directory)
     unchanged = before == facts.read_bytes() and (checkpoint / "README.md").is_file()
     return [] if unchanged else [write_card(checkpoint)]
 
@@ -111,7 +114,7 @@ def fresh_card(folder: Path) -> list[Path]:
 def _checkpoint(folder: Path) -> Path:
     """The checkpoint that a folder is or holds, its `run.json` made anew where the run's own files are there."""
     if (folder / "spec.json").is_file():
-        return _facts(folder)
+        return write_facts(folder)
     if not (folder / "config.json").is_file():
         there = "" if folder.exists() else " (it does not exist)"
         raise ValueError(
@@ -119,16 +122,5 @@ def _checkpoint(folder: Path) -> Path:
         )
     run = folder.absolute().parent
     if folder.absolute().name == "model" and (run / "spec.json").is_file():
-        return _facts(run)
+        return write_facts(run)
     return folder
-
-
-def _facts(folder: Path) -> Path:
-    """`write_facts`; files that are JSON and lack what a run writes into them are damaged, like those that are none."""
-    try:
-        return write_facts(folder)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"a file of the run in {folder} (spec.json, result.json, history.jsonl or model/config.json) is damaged "
-            f"({type(error).__name__}: {error}); restore it, or run the same run again"
-        ) from error

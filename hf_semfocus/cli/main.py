@@ -537,12 +537,12 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.threads is not None or "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(options.threads or 1)
-    from ..training.run import run_unit
+    from ..training.run import train_run
     from .progress import EpochBar
 
     console = _console()
     with EpochBar(f"{spec.task} {spec.label}", spec.training.epochs, console) as bar:
-        result = run_unit(spec, options.output, on_epoch=bar.update)
+        result = train_run(spec, options.output, on_epoch=bar.update)
     if _main_process():
         from .card import fresh_card
 

@@ -113,9 +113,9 @@ class ComparisonBars:
                 self.console.print(
                     f"{longer} of them had more epochs than the budget that is now asked for, and are kept as they are"
                 )
-            if anew := sum(row.anew for row in standing):
+            if restarted := sum(row.restarted for row in standing):
                 self.console.print(
-                    f"{anew} of {len(standing)} runs have epochs and no checkpoint to go on from: they begin anew, at epoch 1"
+                    f"{restarted} of {len(standing)} runs have epochs and no checkpoint to go on from: they begin anew, at epoch 1"
                 )
         self.progress.update(self.all, completed=len(ended))
         for row in standing:

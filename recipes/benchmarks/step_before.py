@@ -117,7 +117,7 @@ def whole_epochs(mask: str, count: int) -> list[float]:
     """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
     from hf_semfocus.training.spec import RunSpec
 
-    from hf_semfocus.training.run import run_unit
+    from hf_semfocus.training.run import train_run
 
     plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))
@@ -126,7 +126,7 @@ def whole_epochs(mask: str, count: int) -> list[float]:
         ends = plain_loop(spec)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            run_unit(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
+            train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
     return [later - earlier for earlier, later in itertools.pairwise(ends)]
 
 
@@ -137,7 +137,7 @@ def plain_loop(spec) -> list[float]:
     from hf_semfocus.data import build_tokenizer, load_task
     from hf_semfocus.training.accuracy import measure_accuracy
     from hf_semfocus.training.rows import TensorRows
-    from hf_semfocus.training.run import build_model
+    from hf_semfocus.training.setup import build_model
 
     tokenizer, data = build_tokenizer(spec.task), load_task(spec.task, **spec.data_options())
     train, test = (TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "test"))

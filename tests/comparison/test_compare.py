@@ -25,7 +25,7 @@ from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json_lines
 from hf_semfocus.hub.facts import run_facts
 from hf_semfocus.report.html import write_report
-from hf_semfocus.training.locking import held
+from hf_semfocus.training.locking import folder_lock
 
 TINY = {
     "length": 12,
@@ -169,7 +169,7 @@ def _dies(values, folder):
     """Stands in a worker's place and is killed as the kernel kills a process that takes too much memory."""
     if values["mask"] == "full":
         os.kill(os.getpid(), signal.SIGKILL)
-    return comparison.run_unit(comparison.RunSpec.from_dict(values), folder)
+    return comparison.train_run(comparison.RunSpec.from_dict(values), folder)
 
 
 @pytest.mark.slow
@@ -302,7 +302,7 @@ def test_what_libraries_log_goes_to_the_unit_s_file(tmp_path):
 
 
 def test_two_comparisons_do_not_share_a_directory(tmp_path):
-    with held(tmp_path, "a test"), pytest.raises(ValueError, match="another comparison is at work"):
+    with folder_lock(tmp_path, "a test"), pytest.raises(ValueError, match="another comparison is at work"):
         compare(experiment(), tmp_path)
 
 

@@ -316,14 +316,14 @@ def test_a_store_killed_between_its_renames_is_mended(synthetic, tmp_path):
 
 def stopped_run(folder, spec, after):
     """A run that stopped in its epoch `after` + 1, in a comparison's folder."""
-    from hf_semfocus.training.run import run_unit
+    from hf_semfocus.training.run import train_run
 
     def stop(entry):
         if entry["epoch"] > after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_unit(spec, folder / "runs" / spec.name, on_epoch=stop)
+        train_run(spec, folder / "runs" / spec.name, on_epoch=stop)
 
 
 @pytest.mark.slow
@@ -360,8 +360,8 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     assert told["epochs"] == 2
     monkeypatch.setattr("hf_semfocus.training.run.machine", lambda: {**told["machine"], "processor": "another"})
     seen = []
-    result = training.run_unit(spec, run, on_epoch=seen.append)
-    whole = training.run_unit(spec, tmp_path / "whole" / "runs" / spec.name)
+    result = training.train_run(spec, run, on_epoch=seen.append)
+    whole = training.train_run(spec, tmp_path / "whole" / "runs" / spec.name)
     assert [entry["epoch"] for entry in seen] == [3, 4]
     weights = [
         path / spec.name / "model" / "model.safetensors" for path in (back / "runs", tmp_path / "whole" / "runs")
@@ -379,7 +379,7 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fault", ["large", "half", "ended"])
 def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_path, monkeypatch, fault):
-    from hf_semfocus.training.checkpoints import mark_whole
+    from hf_semfocus.training.checkpoints import write_manifest
 
     store_results = recipe("store_results")
     run_dir = shutil.copytree(synthetic[0], tmp_path / "run")
@@ -391,7 +391,7 @@ def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_pa
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text('{"epoch": 12.0}')
     (checkpoint / "model.safetensors").write_bytes(bytes(1000))
-    mark_whole(checkpoint)
+    write_manifest(checkpoint)
     if fault == "large":
         monkeypatch.setattr(store_results, "LARGEST_CHECKPOINT", 100)
     elif fault == "half":

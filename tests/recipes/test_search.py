@@ -19,7 +19,7 @@ from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassificatio
 from hf_semfocus.training import run as run_module
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
-from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.run import train_run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = [
@@ -48,7 +48,7 @@ def in_process(search, monkeypatch):
         results = []
         for unit, folder in zip(units, folders, strict=True):
             trained.append(folder)
-            results.append(run_unit(unit, folder))
+            results.append(train_run(unit, folder))
         on_progress([search.Standing(u, r["status"]) for u, r in zip(units, results, strict=True)])
         return results
 
@@ -120,10 +120,10 @@ def test_a_search_killed_in_a_trial_goes_on_and_ends_as_it_would_have(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_unit(units[0], folders[0], on_epoch=killed)
+        train_run(units[0], folders[0], on_epoch=killed)
     arguments = [*TINY, "--output", str(asked.output), "--write", "recipes/tasks"]
     assert search.main(arguments) == 0
-    run_unit(units[0], tmp_path / "whole")
+    train_run(units[0], tmp_path / "whole")
     assert outcomes(folders[0] / "history.jsonl") == outcomes(tmp_path / "whole" / "history.jsonl")
     table = rows(asked.output / "even_pairs.csv")
     assert [int(row["trial"]) for row in table] == [0, 1]
@@ -224,7 +224,7 @@ def test_the_stored_recipes_are_those_of_their_tables(path):
 
 def test_the_test_split_is_not_looked_at(search, tmp_path, monkeypatch):
     spec = search.specification(options(search, tmp_path), "even_pairs", search.FIRST)
-    run_unit(spec, tmp_path / "plain")
+    train_run(spec, tmp_path / "plain")
 
     def without_test(*arguments, **values):
         data = load_task(*arguments, **values)
@@ -232,7 +232,7 @@ def test_the_test_split_is_not_looked_at(search, tmp_path, monkeypatch):
         return data
 
     monkeypatch.setattr(run_module, "load_task", without_test)
-    run_unit(spec, tmp_path / "without")
+    train_run(spec, tmp_path / "without")
     assert outcomes(tmp_path / "plain" / "history.jsonl") == outcomes(tmp_path / "without" / "history.jsonl")
 
 
@@ -240,7 +240,7 @@ def test_held_out_is_validation_where_it_is_asked_for(search, tmp_path):
     spec = search.specification(options(search, tmp_path), "even_pairs", search.FIRST)
     assert (spec.seed, spec.test_size, spec.mask) == (1000, 1, "full")
 
-    run_unit(spec, tmp_path)
+    train_run(spec, tmp_path)
     data = load_task("even_pairs", **spec.data_options())
     model = SemFocusForSequenceClassification.from_pretrained(tmp_path / "model")
     measured = measure_accuracy(model, TensorRows(data["validation"], model.config.pad_token_id), 250)
@@ -320,7 +320,7 @@ def test_where_tables_go_and_that_it_can_be_written_is_known_at_once(search, tmp
 
 def test_no_recipe_of_a_task_with_a_failed_trial(search, tmp_path, capsys, monkeypatch):
     def failing(units, folders, jobs, on_progress):
-        results = [run_unit(units[0], folders[0]), {"status": "failed", "error": "killed"}]
+        results = [train_run(units[0], folders[0]), {"status": "failed", "error": "killed"}]
         on_progress([search.Standing(u, r["status"]) for u, r in zip(units, results, strict=True)])
         return results
 
