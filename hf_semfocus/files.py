@@ -1,10 +1,14 @@
-"""Files that are seen whole or not at all: a reader, or a killed process, never meets half of one."""
+"""Files that are seen whole or not at all, and JSON that is read as what it should be: a damaged file is named, with the field."""
 
 import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
 
 
 def atomic_write(path: Path | str, content: str | bytes) -> None:
@@ -56,3 +60,34 @@ def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is damaged: line {number} is not JSON ({error})") from None
     return rows
+
+
+def read_record(path: Path, model: type[AnyRecord], remedy: str) -> AnyRecord:
+    """The record that a file of JSON holds.
+
+    Raises:
+        ValueError: it is damaged; the message names the file and the field, and ends with `remedy`.
+    """
+    return parse_record(path.read_bytes(), model, str(path), remedy)
+
+
+def parse_record(text: bytes, model: type[AnyRecord], path: str, remedy: str, place: str = "") -> AnyRecord:
+    """As `read_record`, of text that stands at `place` in the file."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        problem = _problem(error)
+    except (KeyError, TypeError, AttributeError) as error:  # of a file of a format before
+        problem = f"{type(error).__name__} {error}"
+    raise ValueError(f"{path} is damaged: {place}{problem}; {remedy}")
+
+
+def _problem(error: ValidationError) -> str:
+    """The first fault, with its field and what stands there."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in ("str", "int", "float"))
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    if not where:
+        return f"it is not JSON of its kind ({first['msg']})"
+    return f"{where} is {str(first['input'])[:80]!r} ({first['msg'].removeprefix('Value error, ')})"

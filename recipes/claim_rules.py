@@ -16,7 +16,8 @@ from typing import Any
 from hf_semfocus.comparison.statistics import log_interval
 from hf_semfocus.comparison.summary import speedup_entry
 from hf_semfocus.report.words import INTERVALS, speed_up_words
-from hf_semfocus.schema import FINISHED, RunEntry, SpeedUpEntry, Summary
+from hf_semfocus.schema import FINISHED
+from hf_semfocus.summary_schema import RunEntry, SpeedUpEntry, Summary
 from hf_semfocus.text import format_ratio
 
 FEWEST_PAIRS = 3

@@ -22,8 +22,8 @@ from store_results import ARCHIVE, counts
 from hf_semfocus.data import list_tasks
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import preset
-from hf_semfocus.files import atomic_write, write_json
-from hf_semfocus.schema import Summary, read_record
+from hf_semfocus.files import atomic_write, read_record, write_json
+from hf_semfocus.summary_schema import Summary
 from hf_semfocus.text import length_text
 
 RECIPES = Path(__file__).parent

@@ -28,14 +28,15 @@ from typing import Any
 
 from hf_semfocus.comparison.run_directory import read_experiment
 from hf_semfocus.comparison.summary import write_summary
-from hf_semfocus.files import atomic_write, read_json, write_json
+from hf_semfocus.files import atomic_write, read_json, read_record, write_json
 from hf_semfocus.report.files import render_figure
 from hf_semfocus.report.findings import headline
 from hf_semfocus.report.html import PICTURES, outcome
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.spreadsheets import write_spreadsheets
 from hf_semfocus.report.tables import markdown_table
-from hf_semfocus.schema import STATUSES, Earlier, Summary, read_record
+from hf_semfocus.schema import STATUSES, Earlier
+from hf_semfocus.summary_schema import Summary
 from hf_semfocus.training.checkpoints import check_manifest, latest_complete_checkpoint, write_manifest
 from hf_semfocus.training.run_files import read_run
 

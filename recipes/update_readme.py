@@ -31,14 +31,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from hf_semfocus import SemFocusConfig
-from hf_semfocus.files import atomic_write
+from hf_semfocus.files import atomic_write, read_record
 from hf_semfocus.model.layers import position_std
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from hf_semfocus.report.files import render_figure
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.report.tables import markdown_table
 from hf_semfocus.report.words import epochs_of, speed_up_words
-from hf_semfocus.schema import Summary, read_record
+from hf_semfocus.summary_schema import Summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..schema import ANALYSIS_PREFIX, Matched, MatchedPair, NoMatch
+from ..schema import ANALYSIS_PREFIX
+from ..summary_schema import Matched, MatchedPair, NoMatch
 from ..training.run_files import Run
 from .statistics import log_interval
 

@@ -6,7 +6,8 @@ from itertools import product
 from pathlib import Path
 
 from ..experiments.spec import TrainingOptions, mask_slug
-from ..schema import ExperimentRecord, SpecRecord, read_record
+from ..files import read_record
+from ..schema import ExperimentRecord, SpecRecord
 from ..training.run_files import Run, read_run
 
 REMAKE = "restore it, or move it away and run the same `semfocus compare` again: finished runs are kept"

@@ -11,7 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..schema import Convergence, Direction, Quantity, RunEntry
+from ..schema import Convergence, Quantity
+from ..summary_schema import Direction, RunEntry
 
 BOOTSTRAP_FROM = 10
 """Number of pairs from which the interval is a bootstrap; below it is Student-t (DESIGN §2)."""

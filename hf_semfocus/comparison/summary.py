@@ -11,22 +11,17 @@ from typing import Any, Literal
 
 from ..data import task_info
 from ..files import write_json
-from ..schema import (
-    STATUSES,
+from ..schema import STATUSES, DataRecord, Quantity, RunResult, SpecRecord, Variant
+from ..summary_schema import (
     Aggregate,
-    DataRecord,
     MachineCount,
     NoPair,
     PairEntry,
-    Quantity,
     ReachEntry,
     RunEntry,
-    RunResult,
-    SpecRecord,
     SpeedUpEntry,
     Summary,
     TaskEntry,
-    Variant,
 )
 from ..training.run_files import QUANTITIES, Run
 from .run_directory import RunDirectory

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from ..model.mask_strategies import mask_parts, parse_mask
-from ..schema import ANALYSIS_PREFIX, Analysis, Correlation, Epoch, SpeedUpEntry, Unit, finite
+from ..schema import ANALYSIS_PREFIX, Epoch, finite
+from ..summary_schema import Analysis, Correlation, SpeedUpEntry, Unit
 from ..training.run_files import Run
 from .matched import matched
 

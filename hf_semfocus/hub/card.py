@@ -10,7 +10,7 @@ from ..files import atomic_write
 from ..report import pictures
 from ..report.files import render_figure
 from ..report.palette import LIGHT
-from ..schema import RunEntry, Summary, TaskEntry
+from ..summary_schema import RunEntry, Summary, TaskEntry
 from ..text import bounds_text, epochs_text
 from .card_metadata import PIPELINES, data_call, metadata, model_name
 from .card_words import limits, outcome, result_rows

@@ -17,7 +17,7 @@ from ..data.options import check_options
 from ..experiments.experiment import Experiment
 from ..experiments.presets import preset
 from ..experiments.spec import RunSpec, mask_slug, spread_seed
-from ..files import json_text, read_json, write_json
+from ..files import json_text, read_json, read_record, write_json
 from ..schema import (
     Convergence,
     DataRecord,
@@ -29,7 +29,6 @@ from ..schema import (
     Record,
     SpecRecord,
     Versions,
-    read_record,
 )
 from ..training.checkpoints import missing_model_file
 from ..training.run_files import QUANTITIES, Run, epochs_to, read_run

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..schema import Aggregate, ReachEntry, SpeedUpEntry, Summary, TaskEntry
+from ..summary_schema import Aggregate, ReachEntry, SpeedUpEntry, Summary, TaskEntry
 from ..text import accuracy, percent, plural, reach_text
 from .words import INTERVALS, direction_counts, epochs_of, no_pair_text, speed_up_words
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import jinja2
 from matplotlib.figure import Figure
 
-from ..files import atomic_write
-from ..schema import RunEntry, Summary, read_record
+from ..files import atomic_write, read_record
+from ..summary_schema import RunEntry, Summary
 from ..text import accuracy, epochs_text, length_text, number, percent, plural, seconds
 from . import pictures
 from .files import render_figure

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ..schema import PairEntry, RunEntry, SpeedUpEntry, Summary, TaskEntry
+from ..summary_schema import PairEntry, RunEntry, SpeedUpEntry, Summary, TaskEntry
 from ..text import length_text, percent
 from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from .palette import LIGHT, Style, Theme, mask_styles

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import atomic_write
-from ..schema import PairEntry, Summary
+from ..summary_schema import PairEntry, Summary
 from ..text import epochs_text
 from .words import pair_text, paired_seconds, speed_up_words
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..schema import Aggregate, Summary, TaskEntry
+from ..summary_schema import Aggregate, Summary, TaskEntry
 from ..text import NONE, accuracy, length_text, percent, plural, reach_text, seconds
 from .words import INTERVALS, Words, epochs_of, median_seconds_text, speed_up_words
 

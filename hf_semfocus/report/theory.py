@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from ..schema import Analysis, Matched, Summary, Unit
+from ..summary_schema import Analysis, Matched, Summary, Unit
 from ..text import epochs_text, number, plural
 from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from .palette import LIGHT, Theme, mask_styles

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..comparison.statistics import Ratio, SpeedUp, median_epochs, median_ratio, median_seconds
-from ..schema import Convergence, NoPair, PairEntry, Quantity, RunEntry, SpeedUpEntry, Summary
+from ..schema import Convergence, Quantity
+from ..summary_schema import NoPair, PairEntry, RunEntry, SpeedUpEntry, Summary
 from ..text import NONE, bounds_text, epochs_text, format_ratio
 
 INTERVALS = ("student_t_95", "bootstrap_95")

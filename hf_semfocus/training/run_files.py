@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..schema import Convergence, Epoch, Quantity, RunResult, SpecRecord, parse_record, read_record
+from ..files import parse_record, read_record
+from ..schema import Convergence, Epoch, Quantity, RunResult, SpecRecord
 
 QUANTITIES: dict[Quantity, tuple[str, str]] = {
     "train": ("train_accuracy", "tau"),

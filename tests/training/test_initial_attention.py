@@ -12,7 +12,7 @@ from hf_semfocus.cli.analyze_sources import initial_model, loaded, source_of
 from hf_semfocus.cli.main import main
 from hf_semfocus.comparison.run_directory import read_run
 from hf_semfocus.data import build_tokenizer, load_task
-from hf_semfocus.training.results import untrained_attention
+from hf_semfocus.training.results import attention_of, untrained_attention
 from hf_semfocus.training.run import train_run
 from hf_semfocus.training.setup import build_model
 
