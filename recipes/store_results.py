@@ -113,7 +113,7 @@ def _lost_there(path: Path, now: Summary) -> str | None:
     try:
         return lost(read_record(path, Summary, "it does not tell what runs there are"), now)
     except ValueError as error:
-        return str(error)
+        return f"a {path.name} that cannot be read ({error})"
 
 
 def lost(earlier: Summary, now: Summary) -> str | None:

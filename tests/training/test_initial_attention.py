@@ -10,10 +10,10 @@ from hf_semfocus import SemFocusConfig, choose_attention_gain
 from hf_semfocus.analysis import initial_attention
 from hf_semfocus.cli.analyze_sources import initial_model, loaded, source_of
 from hf_semfocus.cli.main import main
-from hf_semfocus.comparison.run_directory import read_run
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.training.results import attention_of, untrained_attention
 from hf_semfocus.training.run import train_run
+from hf_semfocus.training.run_files import read_run
 from hf_semfocus.training.setup import build_model
 
 from .test_run import Killed, curve, killer, same_weights
@@ -25,13 +25,13 @@ def rows_of(spec):
 
 def test_a_run_records_the_attention_of_its_untrained_model(tiny, tmp_path):
     spec = tiny(mask="topk:3", model={"attention_gain": 2.0, "normalizer": "entmax15"})
-    recorded = train_run(spec, tmp_path)["initial_attention"]
+    recorded = train_run(spec, tmp_path).initial_attention
     found = initial_attention(build_model(spec, build_tokenizer(spec.task), 12), rows_of(spec))
     assert recorded["entropy"] == pytest.approx(found.entropy, rel=1e-6)
     assert recorded["dispersion_all"] == pytest.approx(found.dispersion_all, rel=1e-6)
     assert recorded["entropy"] < math.log(3) / math.log(12) < recorded["entropy_all"]
     assert (recorded["attention_gain"], recorded["rows"]) == (2.0, 200)
-    assert json.loads((tmp_path / "result.json").read_text())["initial_attention"] == recorded
+    assert json.loads((tmp_path / "result.json").read_text())["initial_attention"] == recorded.to_json()
     assert untrained_attention(spec) == recorded
 
 

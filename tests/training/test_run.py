@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import hf_semfocus  # noqa: F401  (registers the Auto classes)
 from hf_semfocus.experiments.spec import TrainingOptions
 from hf_semfocus.files import read_json_lines
+from hf_semfocus.schema import Epoch
 from hf_semfocus.training.accuracy import accuracy_if_at_least
 from hf_semfocus.training.checkpoints import latest_complete_checkpoint
 from hf_semfocus.training.locking import folder_lock
@@ -52,7 +53,7 @@ def test_a_run_leaves_what_it_says(tiny, tmp_path):
     entries = []
     result = train_run(tiny(training={"epochs": 3}), tmp_path, on_epoch=entries.append)
     history = read_json_lines(tmp_path / "history.jsonl")
-    assert history == entries
+    assert history == [entry.to_json() for entry in entries]
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert result["epochs_trained"] == 3
@@ -350,13 +351,9 @@ def test_a_folder_with_another_run_is_refused(tiny, tmp_path):
 
 def rows_of(*heldout, train=1.0, learnt=1):
     """A history that is at τ from epoch `learnt` on."""
+    numbers = {"heldout_loss": 1.0, "train_seconds": 1.0, "seconds": 1.0}
     return [
-        {
-            "epoch": epoch,
-            "train_accuracy": train if epoch >= learnt else 0.5,
-            "heldout_accuracy": value,
-            "heldout_loss": 1.0,
-        }
+        Epoch(epoch=epoch, train_accuracy=train if epoch >= learnt else 0.5, heldout_accuracy=value, **numbers)
         for epoch, value in enumerate(heldout, start=1)
     ]
 
