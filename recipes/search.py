@@ -49,8 +49,9 @@ from hf_semfocus.comparison.compare import Progress as Standing
 from hf_semfocus.comparison.compare import prepare_data, train_all
 from hf_semfocus.comparison.run_directory import Run, read_run
 from hf_semfocus.data import list_tasks, task_info
-from hf_semfocus.experiments.experiment import Experiment, merged
-from hf_semfocus.experiments.options import parse_length
+from hf_semfocus.data.options import parse_length
+from hf_semfocus.experiments.experiment import Experiment
+from hf_semfocus.experiments.options import merged
 from hf_semfocus.experiments.presets import PAPER_MASKS, preset
 from hf_semfocus.experiments.spec import RunSpec, difference
 from hf_semfocus.files import read_json, write_atomically

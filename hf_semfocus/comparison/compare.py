@@ -85,7 +85,7 @@ def compare(
         ValueError: `out` holds other runs, or damaged files; another comparison is at work in it.
         OSError: `out` cannot be written.
     """
-    out = Path(out)
+    experiment, out = experiment.resolved(), Path(out)
     units = experiment.units()
     folders = [unit_folder(out, unit) for unit in units]
     if jobs is not None and jobs < 1:
