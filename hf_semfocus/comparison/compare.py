@@ -30,7 +30,7 @@ from ..training.run import finished_before, train_run
 from ..training.run_files import read_history
 from ..training.setup import check_memory
 from .run_directory import RunDirectory
-from .workers import one_thread_for_children, worker_pool
+from .workers import worker_environment, worker_pool
 
 POLL_SECONDS = 0.5
 
@@ -89,7 +89,7 @@ def compare(
         ValueError: `out` holds other runs, or damaged files; another comparison is at work in it.
         OSError: `out` cannot be written.
     """
-    out = Path(out)
+    experiment, out = experiment.resolved(), Path(out)
     units = experiment.units()
     folders = [unit_folder(out, unit) for unit in units]
     if jobs is not None and jobs < 1:
@@ -145,7 +145,7 @@ def train_all(
     def standing(running: set[int]) -> list[Progress]:
         return _standing(units, folders, results, running, restarted)
 
-    with one_thread_for_children(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
+    with worker_environment(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
         futures: dict[Future, int] = {}
         try:
             for index in waiting:

@@ -86,7 +86,7 @@ def read_experiment(path: Path) -> ExperimentRecord:
     file = path / "experiment.json"
     if not file.is_file():
         stored = (path / "histories.tar.xz").is_file()
-        remedy = f"unpack it first: python recipes/store_results.py --unpack {path} --to DIR"
+        remedy = f"unpack it first: python -m recipes.reproduction.archive --unpack {path} --to DIR"
         raise ValueError(
             f"{path} is not a run directory: it has no experiment.json; "
             f"{remedy if stored else '`semfocus compare` makes one'}"

@@ -41,7 +41,7 @@ def train_run(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None
     Raises:
         ValueError: the folder holds a run with other settings, or a damaged file.
     """
-    folder = Path(folder)
+    spec, folder = spec.resolved(), Path(folder)
     main = process_state().is_main_process
     with folder_lock(folder, "another run", wait=WAIT_SECONDS) if main else contextlib.nullcontext():
         return _train_run(spec, folder, on_epoch)
