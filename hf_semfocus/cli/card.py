@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     """Makes the card of a run, a checkpoint, or every run of a comparison; with `--push`, publishes the checkpoint."""
     from huggingface_hub.utils import disable_progress_bars, logging
 
+    from ..comparison.run_directory import RunDirectory
     from ..hub.card import write_card
     from ..hub.publish import check_repo, push
 
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if (folder / "experiment.json").is_file():
         if options.repo is not None:
             raise ValueError(f"--repo names one checkpoint, and {folder} is a comparison; give the folder of one run")
-        for card in comparison_cards(folder, out, output=options.output, dataset=options.dataset):
+        for card in comparison_cards(RunDirectory.read(folder), out, output=options.output, dataset=options.dataset):
             out.print(f"card: {card}", soft_wrap=True, highlight=False)
         return 0
     checkpoint = _checkpoint(folder)
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def comparison_cards(
-    folder: Path,
+    directory: "RunDirectory",
     out: "Console",
     *,
     output: str | None = None,
@@ -92,7 +93,7 @@ def comparison_cards(
     """Writes the card of every finished run of a comparison; names those that have none, and counts those without a model.
 
     Args:
-        folder: the run directory.
+        directory: the run directory.
         out: where to.
         output, dataset: as in `write_card`.
         changed_only: leave a checkpoint alone whose card was made from the same facts, and say nothing of runs that have none.
@@ -100,13 +101,11 @@ def comparison_cards(
     Returns:
         The cards that were written.
     """
-    from ..comparison.run_directory import RunDirectory
     from ..hub.card import write_card
     from ..hub.facts import write_facts
     from ..training.checkpoints import missing_model_file
 
     cards, without_model, without_card = [], 0, []
-    directory = RunDirectory.read(folder)
     with out.status("") as status:
         for number, run in enumerate(directory.runs, start=1):
             if run.folder is None or run.status not in CARDED:
@@ -132,7 +131,7 @@ def comparison_cards(
             highlight=False,
         )
     if not cards and not changed_only:
-        raise ValueError(f"{folder} has no finished run with a model: nothing to make a card of")
+        raise ValueError(f"{directory.path} has no finished run with a model: nothing to make a card of")
     return cards
 
 

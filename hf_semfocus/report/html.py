@@ -34,10 +34,14 @@ class Picture:
     height: int
 
 
-def write_report(run_dir: Path | str) -> Path:
+def write_report(run_dir: Path | str, summary: Summary | None = None) -> Path:
     """Writes `report.html`, `figures/*.png` and the tables as CSV, from the `summary.json` of a run directory; returns the page's path.
 
     Each file appears whole or not at all. Make the summary first (`hf_semfocus.comparison.summary.write_summary`).
+
+    Args:
+        run_dir: the run directory.
+        summary: what its `summary.json` holds, where that has been read.
 
     Raises:
         ValueError: there is no summary, or it is damaged or of another format.
@@ -45,9 +49,9 @@ def write_report(run_dir: Path | str) -> Path:
     run_dir = Path(run_dir)
     path = run_dir / "summary.json"
     remedy = f"`semfocus report {run_dir}` makes it again from the runs"
-    if not path.is_file():
+    if summary is None and not path.is_file():
         raise ValueError(f"{path} is missing; {remedy}")
-    summary = read_record(path, Summary, remedy)
+    summary = summary or read_record(path, Summary, remedy)
     write_spreadsheets(summary, run_dir)
     for name, (draw, *_) in PICTURES.items():
         figure = draw(summary, LIGHT)
