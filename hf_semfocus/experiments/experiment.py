@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from ..data.tasks import suggest
 from ..model.mask_strategies import parse_mask
+from ..text import did_you_mean
 from .imports import import_strategies
 from .options import STRICT, merged, parse, read_yaml
 from .spec import Names, RunSpec, Seed, flat, mask_slug
@@ -113,7 +113,7 @@ class Experiment:
             if not self.variants:
                 raise
             raise ValueError(
-                f"{mask!r} is neither a variant{suggest(mask, self.variants)} (known: {', '.join(self.variants)}) nor a "
+                f"{mask!r} is neither a variant{did_you_mean(mask, self.variants)} (known: {', '.join(self.variants)}) nor a "
                 f"mask specification ({error})"
             ) from None
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, ValidationError
 
-from ..data.tasks import suggest
+from ..text import did_you_mean
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -68,7 +68,7 @@ def parse(cls: type[T], values: Any, what: str) -> T:
 def _one_line(error: Any, known: list[str], what: str) -> str:
     where = ".".join(map(str, error["loc"]))
     if error["type"] == "unexpected_keyword_argument":
-        return f"unknown {what} option {where!r}{suggest(where, known)}; known: {', '.join(known)}"
+        return f"unknown {what} option {where!r}{did_you_mean(where, known)} (known: {', '.join(known)})"
     if error["type"] == "missing":
         return f"the {what} has no {where}"
     if error["type"] == "value_error":

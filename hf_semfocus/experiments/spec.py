@@ -11,8 +11,8 @@ from pydantic.dataclasses import dataclass
 
 from ..data import task_info
 from ..data.options import SIZES, check_options, parse_length
-from ..data.tasks import suggest
 from ..model.mask_strategies import parse_mask
+from ..text import did_you_mean
 from .imports import import_strategies, source_digest
 from .options import STRICT, parse
 
@@ -227,7 +227,7 @@ class RunSpec:
         known = {entry.name for entry in fields(SemFocusConfig)} | {"output_attentions"}  # a property there
         for key in self.model:
             if key not in known:
-                raise ValueError(f"unknown model option {key!r}{suggest(key, known)}")
+                raise ValueError(f"unknown model option {key!r}{did_you_mean(key, known)}")
         given = {name: value for name, value in self.model.items() if (name, value) != ("attention_gain", AUTO)}
         return {"mask": self.mask, **given}
 
