@@ -17,9 +17,10 @@ import hf_semfocus  # noqa: F401  (registers the Auto classes)
 from hf_semfocus.cli.main import main
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
-from hf_semfocus.hub.card import read_facts, write_card
+from hf_semfocus.hub.card import write_card
 from hf_semfocus.hub.card_words import limits
 from hf_semfocus.hub.facts import train_command, write_facts
+from hf_semfocus.hub.run_json import read_facts
 from hf_semfocus.training.run import train_run
 from hf_semfocus.training.setup import build_model
 from tests.hub.cards import card_problem
