@@ -1,4 +1,4 @@
-"""`run.json` in a checkpoint: what a model card says of its run, as data. A checkpoint can tell its run wherever it is moved."""
+"""`run.json` in a checkpoint: what a model card says of its run, as data. It moves with the checkpoint."""
 
 import re
 from pathlib import Path
