@@ -84,10 +84,11 @@ def dataset_card(
         "dataset_info": DatasetInfosDict({"default": info})["default"]._to_yaml_dict(),
     }
     length = f"{options.low}" if options.low == options.high else f"{options.low} to {options.high}"
+    source = _SOURCES[task.level] if is_built_in(task) else f"A task of `{type(task).__module__}`"
     lines = [
         f"# {task.name}",
         "",
-        f"{_SOURCES[task.level] if is_built_in(task) else f'A task of `{type(task).__module__}`'}: {task.description}. The answer to `{task.example[0]}` is `{task.example[1]}`.",
+        f"{source}: {task.description}. The answer to `{task.example[0]}` is `{task.example[1]}`.",
         "",
         f"Inputs have {length} tokens over {' '.join(f'`{symbol}`' for symbol in task.vocabulary)}; "
         f"`length_<n>` splits have n. Seed {options.seed}, generator version {GENERATOR_VERSION}"

@@ -34,8 +34,9 @@ class Batch:
 class Task(ABC):
     """One benchmark task: its symbols, how inputs are drawn, and the answer to an input.
 
-    A subclass sets the class attributes without a value here and the methods marked abstract. ``sample`` and ``answer`` work on whole batches; the answer
-    follows from the input's tokens alone. Symbols are numbered by their place in ``vocabulary``, answers by ``labels``.
+    A subclass sets the class attributes that have no value here, and the methods marked abstract. ``sample`` and ``answer`` work on
+    whole batches; the answer follows from the input's tokens alone. Symbols are numbered by their place in ``vocabulary``, answers by
+    ``labels``.
     """
 
     name: ClassVar[str]
