@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         experiment = replace(experiment, name=base.name.removesuffix(CHANGED) + CHANGED, note=note)
     quiet_libraries()
     from ..comparison.compare import compare
-    from ..comparison.run_directory import read_experiment
+    from ..comparison.run_directory import RunDirectory, read_experiment
     from ..comparison.summary import write_summary
     from ..report.html import write_report
     from .card import comparison_cards
@@ -74,14 +74,16 @@ def run(options: argparse.Namespace) -> int:
     command, record = options.command_line, folder / "experiment.json"
     if options.config is not None and Path(options.config).resolve() == record.resolve():
         # A record that names itself would not say how it came about.
-        first = read_experiment(folder).get("command") or command
+        first = read_experiment(folder).command or command
         command = first if note is None else f"{first} && {command}"
     out = console()
     with ComparisonBars(len(experiment.units()), out) as bars:
         results = compare(experiment, folder, options.jobs, command, bars.update)
     if not main_process():
         return 0
-    summary, page = write_summary(folder), write_report(folder)
-    comparison_cards(folder, out, changed_only=True)
+    directory = RunDirectory.read(folder)
+    summary = write_summary(directory)
+    page = write_report(folder, summary)
+    comparison_cards(directory, out, changed_only=True)
     show(summary, page, out)
-    return 1 if any(result["status"] == "failed" for result in results) else 0
+    return 1 if any(result.status == "failed" for result in results) else 0

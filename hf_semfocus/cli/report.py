@@ -1,7 +1,6 @@
 """`semfocus report`: the summary, the pictures and report.html of a comparison."""
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,8 @@ from .terminal import console
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ..summary_schema import Summary
 
 
 def add_parser(commands: Any) -> None:
@@ -24,11 +25,13 @@ def run(options: argparse.Namespace) -> int:
     from ..comparison.summary import write_summary
     from ..report.html import write_report
 
-    show(write_summary(Path(options.directory)), write_report(Path(options.directory)), console())
+    folder = Path(options.directory)
+    summary = write_summary(folder)
+    show(summary, write_report(folder, summary), console())
     return 0
 
 
-def show(summary: Mapping[str, Any], page: Path, out: "Console") -> None:
+def show(summary: "Summary", page: Path, out: "Console") -> None:
     """Prints the table of a summary, and where its report is."""
     from ..report.tables import terminal_table
 
