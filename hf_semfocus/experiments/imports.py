@@ -5,6 +5,10 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..data import TaskInfo
 
 
 def import_strategies(names: Iterable[str]) -> None:
@@ -27,6 +31,15 @@ def import_strategies(names: Iterable[str]) -> None:
                 importlib.import_module(module)
         except Exception as error:  # whatever the user's code raises, the message must say which file it came from
             raise ValueError(f"importing {name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def known_task(name: str, answer: str | None, imports: Iterable[str]) -> "TaskInfo":
+    """Facts about the task of a stored run: one that is not registered is in a file that the run imported."""
+    from ..data import list_tasks, task_info
+
+    if name not in list_tasks():
+        import_strategies(imports)
+    return task_info(name, answer)
 
 
 def _file_of(module) -> Path | None:

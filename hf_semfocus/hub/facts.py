@@ -11,10 +11,11 @@ from typing import Any, Literal
 from pydantic import StrictBool, StrictInt, StrictStr, model_validator
 
 from ..comparison.run_directory import RunDirectory, read_experiment
-from ..data import TaskInfo, list_tasks, task_info
+from ..data import TaskInfo, list_tasks
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
 from ..experiments.experiment import Experiment
+from ..experiments.imports import known_task
 from ..experiments.presets import preset
 from ..experiments.spec import RunSpec, mask_slug, spread_seed
 from ..files import json_text, read_json, read_record, write_json
@@ -318,7 +319,7 @@ def example(spec: SpecRecord) -> dict[str, str]:
 
 
 def _info(spec: SpecRecord) -> TaskInfo:
-    return task_info(spec.task, spec.task_options.get("answer"))
+    return known_task(spec.task, spec.task_options.get("answer"), spec.imports)
 
 
 def _portable(spec: SpecRecord) -> SpecRecord:

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from .mask_global_tokens import WithGlobalTokens
 from .mask_strategies import MaskStrategy, list_mask_strategies, parse_mask
-from .shipping import CUSTOM, complete_auto_map, ship_code
+from .shipping import complete_auto_map, ship_code, where_from
 
 logger = logging.get_logger(__name__)
 
@@ -132,8 +132,8 @@ class SemFocusConfig(PreTrainedConfig):
         layer_masks: one specification per layer; None: `mask` in all layers.
         attention_form: ``"multihead"`` (query, key, value and output projections) or ``"bilinear"`` (the paper's
             form: one d × d score matrix and one d × d value matrix per head, no biases, head outputs summed).
-        attention_scale: factor on the scores, in training too; None: ``1 / sqrt(head dim)`` for multihead, 1 for bilinear.
-            An inverse temperature β is β times that: with one head of dim 64, β = 4 is 0.5.
+        attention_scale: factor on the scores; None: ``1 / sqrt(head dim)`` for multihead, 1 for bilinear (times β for an inverse
+            temperature β).
         normalizer: what makes weights of the kept scores: ``"softmax"``, or ``"entmax15"`` or ``"sparsemax"``, which give
             weight 0 to scores far below the largest. All are exact.
         qk_norm: whether queries and keys are divided by their root mean square in each head, with trained factors of each
@@ -152,14 +152,11 @@ class SemFocusConfig(PreTrainedConfig):
         embedding_scale: factor on token embeddings in the forward pass.
         position_std: as `embedding_std` for learned positions, and the factor on sinusoidal ones; None: `embedding_std`.
         attention_gain: factor on the initial bound of the matrices that make scores (W, or query and key): it sharpens
-            attention at the start, and training may undo it. ``hf_semfocus.choose_attention_gain`` finds the one that gives
-            a stated entropy.
-        target_entropy: for the record: the normalised initial entropy that `attention_gain` was chosen for; None: it was
-            not. The model does not look at it.
+            attention at the start. ``hf_semfocus.choose_attention_gain`` finds the one that gives a stated entropy.
+        target_entropy: for the record: the normalised initial entropy that `attention_gain` was chosen for, if it was.
         weight_gain: factor on the initial bound of all other linear weights. A linear layer with n inputs is drawn as
             ``torch.nn.Linear`` does it: uniform within ±gain/√n, its bias within ±1/√n.
-        classifier_bound: a classifier's weights are drawn uniformly within ±this and its bias is zero; None: as other
-            linear layers.
+        classifier_bound: a classifier's weights are drawn within ±this and its bias is zero; None: as other linear layers.
         layer_norm_eps: epsilon of layer norms.
         first_norm_eps: epsilon of the attention norm of the first block; None: `layer_norm_eps`.
         pooling: what the sequence head reads: ``"mean"`` of valid tokens, the first (``"cls"``) or the ``"last"`` one.
@@ -167,8 +164,8 @@ class SemFocusConfig(PreTrainedConfig):
         attention_dropout: dropout on attention weights.
         mlp_dropout: dropout between the MLP's first linear layer and its activation.
         classifier_dropout: dropout before the classifier.
-        num_global_tokens: learned tokens appended to the input, with positions of their own; they attend to all and are
-            attended by all. States and attention weights include them; the token and masked-LM heads leave them out.
+        num_global_tokens: learned tokens appended to the input, with positions of their own, that attend to all and are attended
+            by all. States and weights include them; the token and masked-LM heads leave them out.
         attend_padding: padding is an ordinary token: a two-dimensional attention mask is not looked at, and the padding
             embedding is trained.
         pad_to_length: inputs are padded on the right to this length (needs `attend_padding`); longer ones stay.
@@ -265,7 +262,7 @@ class SemFocusConfig(PreTrainedConfig):
         except ValueError as error:
             for name, source in (self.__dict__.get("mask_sources") or {}).items():
                 if name in re.split(r"[+:;\s]", spec) and name not in list_mask_strategies():
-                    raise ValueError(f"{error}. {_where_from(name, source)}") from None
+                    raise ValueError(f"{error}. {where_from(name, source)}") from None
             raise
 
     def check(self) -> None:
@@ -343,20 +340,6 @@ class SemFocusConfig(PreTrainedConfig):
 
         Transformers calls this when it loads remote code, and would then overwrite our ``auto_map`` at the next save.
         """
-
-
-def _where_from(strategy: str, source: str) -> str:
-    """How a strategy of the user's own, which module `source` registered, can be had."""
-    if source == "__main__":
-        where, what_to_do = "main script or notebook", "run the code that registers it before loading it"
-    else:
-        where = f"module {source!r}"
-        # Where the package is imported, Transformers takes it and leaves the checkpoint's code alone.
-        what_to_do = (
-            f"`import {source}` before loading it, or, if the checkpoint holds {CUSTOM}{source.rpartition('.')[2]}.py, load it by "
-            "trust_remote_code=True in a process that has not imported hf_semfocus"
-        )
-    return f"The strategy {strategy!r} was registered by the {where} when this checkpoint was saved: {what_to_do}"
 
 
 def _warn_of_near_misses(given: dict[str, Any], fields: list[str]) -> None:
