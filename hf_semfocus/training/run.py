@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ..model.mask_strategies import parse_mask
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from ..model.shipping import check_ships
 from ..products import use_fast_products
-from .checkpoints import check_whole, latest_complete_checkpoint, missing_model_file
+from .checkpoints import AfterCheckpoint, check_whole, latest_complete_checkpoint, missing_model_file
 from .environment import (
     collector_leaves_libraries_alone,
     keep_freed_memory,
@@ -46,7 +46,13 @@ PROBE_ROWS = (
 )
 
 
-def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+def run_unit(
+    spec: RunSpec,
+    folder: Path | str,
+    on_epoch: OnEpoch | None = None,
+    on_checkpoint: Callable[[], None] | None = None,
+    placement: str | None = None,
+) -> dict[str, Any]:
     """Trains what `spec` says into `folder` and returns its result (also in `folder/result.json`).
 
     A finished run is not repeated; an unfinished one goes on from its last whole checkpoint and ends as it would have
@@ -56,6 +62,8 @@ def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None)
         spec: what to run.
         folder: gets `spec.json`, `history.jsonl` (a line an epoch), `result.json`, and `model/` (model and tokenizer).
         on_epoch: called with each epoch's history entry, on the main process.
+        on_checkpoint: called when an epoch's checkpoint is whole, on the main process.
+        placement: the kind of machine that a comparison has chosen for the run and its pairs, for the result.
 
     Raises:
         ValueError: the folder holds a run with other settings, or a damaged file.
@@ -63,10 +71,16 @@ def run_unit(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None)
     folder = Path(folder)
     main = process_state().is_main_process
     with held(folder, "another run", wait=WAIT_SECONDS) if main else contextlib.nullcontext():
-        return _run_unit(spec, folder, on_epoch)
+        return _run_unit(spec, folder, on_epoch, on_checkpoint, placement)
 
 
-def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str, Any]:
+def _run_unit(
+    spec: RunSpec,
+    folder: Path,
+    on_epoch: OnEpoch | None,
+    on_checkpoint: Callable[[], None] | None,
+    placement: str | None,
+) -> dict[str, Any]:
     state = process_state()
     finished = finished_before(spec, folder)
     state.wait_for_everyone()
@@ -79,6 +93,8 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     tokenizer, data, rows, model, inputs = _prepared(spec)
     start = _initial_attention(model, inputs)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
+    if on_checkpoint is not None:
+        trainer.add_callback(AfterCheckpoint(on_checkpoint))
     # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
     if state.is_main_process:
         write_json(folder / "spec.json", spec.to_dict())
@@ -91,6 +107,8 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
         load_model(model, str(folder / BEST))
     result = _result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer))
     result["initial_attention"] = start
+    if placement is not None:
+        result["placement"] = placement
     if state.is_main_process:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
