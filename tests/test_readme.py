@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.recipe_modules import recipe
+from recipes.reproduction import readme as updater
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-
-
-def _updater():
-    return recipe("update_readme")
 
 
 def section(name):
@@ -26,7 +22,7 @@ def section(name):
 def test_the_quickstart_s_table_and_picture_are_the_stored_results():
     stored = ROOT / "recipes" / "results" / "quickstart"
     summary = json.loads((stored / "summary.json").read_text(encoding="utf-8"))
-    assert section("quickstart") == _updater().quickstart_section(summary)
+    assert section("quickstart") == updater.quickstart_section(summary)
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", README):
         assert (ROOT / picture).is_file()
 
@@ -45,13 +41,13 @@ def test_the_stored_summary_belongs_to_the_preset_as_it_is():
 @pytest.mark.parametrize("name", ["cost", "data"])
 def test_the_benchmarks_sections_are_what_they_printed(name):
     printed = (ROOT / "recipes" / "results" / f"{name}.txt").read_text(encoding="utf-8")
-    assert section(name) == _updater().printed_section(printed)
+    assert section(name) == updater.printed_section(printed)
 
 
 def test_the_section_about_attention_is_what_the_benchmark_printed():
     stored = ROOT / "recipes" / "results"
     printed = (stored / "attention.txt").read_text(encoding="utf-8")
-    assert section("attention") == _updater().attention_section(printed)
+    assert section("attention") == updater.attention_section(printed)
     for line in printed.splitlines():
         assert line in README
     first, *_ = (stored / "attention_profile.txt").read_text(encoding="utf-8").splitlines()
@@ -60,16 +56,16 @@ def test_the_section_about_attention_is_what_the_benchmark_printed():
 
 def test_the_section_about_a_pretrained_model_is_the_recipe_s_table():
     table = (ROOT / "recipes" / "results" / "sparse_minilm" / "table.md").read_text(encoding="utf-8")
-    assert section("minilm") == _updater().minilm_section(table)
+    assert section("minilm") == updater.minilm_section(table)
 
 
 def test_the_section_about_hyperparameters_is_the_stored_results():
-    stored = _updater().stored_settings()
-    assert section("settings") == _updater().settings_section(stored)
-    panels = [axes.get_title(loc="left") for axes in _updater().sweep_picture(stored).axes]
+    stored = updater.stored_settings()
+    assert section("settings") == updater.settings_section(stored)
+    panels = [axes.get_title(loc="left") for axes in updater.sweep_picture(stored).axes]
     assert panels == ["even_pairs, reduced size", "missing_duplicate_string, reduced size", "even_pairs, paper size"]
     stored["gain"]["tasks"][0]["hyperparameters"]["training"]["batch_size"] = 7
-    fewer = [axes.get_title(loc="left") for axes in _updater().sweep_picture(stored).axes]
+    fewer = [axes.get_title(loc="left") for axes in updater.sweep_picture(stored).axes]
     assert fewer == panels[1:]  # what differs in more than the gain is no sweep of it
 
 
@@ -154,8 +150,8 @@ def test_every_command_line_parses():
 
 
 def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeypatch, capsys):
-    update_readme, readme = _updater(), ROOT / "README.md"
-    monkeypatch.setattr(update_readme, "RESULTS", tmp_path / "results")
+    readme = ROOT / "README.md"
+    monkeypatch.setattr(updater, "RESULTS", tmp_path / "results")
     before = readme.read_bytes()
     run = tmp_path / "run"
     run.mkdir()
@@ -163,7 +159,7 @@ def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeyp
         (run / name).touch()
     for text, words in (("{", "not JSON"), ("{}", "holds no summary"), ("[]", "holds no summary")):
         (run / "summary.json").write_text(text)
-        assert update_readme.main([str(run)]) == 2
+        assert updater.main([str(run)]) == 2
         assert words in capsys.readouterr().err
     nowhere = str(tmp_path / "nowhere")
     for arguments in (
@@ -173,7 +169,7 @@ def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeyp
         ["--attention", nowhere],
         ["--minilm", nowhere],
     ):
-        assert update_readme.main(arguments) == 2
+        assert updater.main(arguments) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert nowhere in line
     assert not (tmp_path / "results").exists()

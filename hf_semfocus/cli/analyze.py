@@ -22,6 +22,7 @@ from ..analysis.loss_slice import loss_slice
 from ..analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
 from ..analysis.trajectory import path
 from ..comparison.run_directory import read_run
+from ..comparison.storage import local_copy
 from ..data import load_task, task_info
 from ..data.options import check_options
 from ..experiments.imports import import_strategies
@@ -60,7 +61,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
     """Measures each checkpoint at initialisation (where its run is known) and as it is; prints, and writes `--output`."""
     use_fast_products()
     import_strategies(options.imports)
-    sources = [source_of(Path(name)) for name in options.checkpoints]
+    sources = [source_of(local_copy(name)) for name in options.checkpoints]
     mask = chosen_mask(options.mask, sources)
     examples, batch_size = (PAPER_EXAMPLES, PAPER_BATCH) if options.paper else (EXAMPLES, BATCH)
     options.examples = examples if options.examples is None else options.examples

@@ -7,6 +7,7 @@ from huggingface_hub.utils import disable_progress_bars, logging
 from rich.console import Console
 
 from ..comparison.run_directory import read_experiment, read_runs
+from ..comparison.storage import local_copy
 from ..hub.card import FACTS, write_card
 from ..hub.facts import write_facts
 from ..hub.publish import check_repo, push
@@ -26,7 +27,7 @@ def run_card(options: argparse.Namespace, console: Console) -> int:
         raise ValueError("give either --output or --push: what is pushed is the checkpoint with its card in it")
     if not options.push and (options.private or options.revision):
         raise ValueError(f"{'--private' if options.private else '--revision'} needs --push")
-    folder = Path(options.folder)
+    folder = local_copy(options.folder)
     if (folder / "experiment.json").is_file():
         if options.repo is not None:
             raise ValueError(f"--repo names one checkpoint, and {folder} is a comparison; give the folder of one run")

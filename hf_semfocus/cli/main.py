@@ -234,9 +234,15 @@ def _parser() -> argparse.ArgumentParser:
         "--config", help="YAML or JSON file with an experiment (a comparison's experiment.json) instead of a preset"
     )
     compare.add_argument(
-        "--output", required=True, help="the run directory; started again, it goes on where it stopped"
+        "--output",
+        required=True,
+        help="the run directory, or a URL (s3://bucket/name); started again, it goes on where it stopped",
     )
     compare.add_argument("--jobs", type=int, help="runs at once, one torch thread each (default: the number of cores)")
+    compare.add_argument("--engine", default="local", help="local (processes here), ray (a cluster) or inline (this process)")
+    compare.add_argument("--address", metavar="HOST:PORT", help="with --engine ray: the cluster's head, or auto (default: Ray's)")
+    compare.add_argument("--cpus-per-run", type=int, default=1, help="cores, and torch threads, of a run")
+    compare.add_argument("--gpus-per-run", type=float, default=0, help="with --engine ray: GPUs of a run; 0.25 shares one")
     compare.add_argument("--tasks", nargs="+", help="these tasks instead of the preset's")
     compare.add_argument(
         "--masks", nargs="+", help="these masks, or variants, instead of the preset's, each an argument of its own"
@@ -244,10 +250,13 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--seeds", nargs="+", type=int, help="these seeds instead of the preset's")
     _add_run_options(compare)
 
+    status = command("status", _status, "say how far a comparison is, from any terminal", "semfocus status runs/quickstart")
+    status.add_argument("directory", help="the --output of `semfocus compare`: a folder or a URL")
+
     report = command(
         "report", _report, "make the summary, the pictures and report.html anew", "semfocus report runs/quickstart"
     )
-    report.add_argument("directory", help="a run directory of `semfocus compare`")
+    report.add_argument("directory", help="a run directory of `semfocus compare`, or its URL")
 
     card = command(
         "card",
@@ -579,11 +588,8 @@ def _compare(options: argparse.Namespace) -> int:
         experiment = replace(experiment, name=base.name.removesuffix(CHANGED) + CHANGED, note=note)
     _quiet_libraries()
     from ..comparison.compare import compare
+    from ..comparison.engines import Wanted, make_engine
     from ..comparison.run_directory import read_experiment
-    from ..comparison.summary import write_summary
-    from ..report.html import write_report
-    from ..report.tables import terminal_table
-    from .card import comparison_cards
     from .progress import ComparisonBars
 
     command, record = options.command_line, Path(options.output) / "experiment.json"
@@ -592,27 +598,43 @@ def _compare(options: argparse.Namespace) -> int:
         first = read_experiment(record.parent).get("command") or command
         command = first if note is None else f"{first} && {command}"
     console = _console()
+    wanted = Wanted(options.jobs, options.cpus_per_run, options.gpus_per_run, options.address)
+    engine = make_engine(options.engine, wanted)
     with ComparisonBars(len(experiment.units()), console) as bars:
-        results = compare(experiment, options.output, options.jobs, command, bars.update)
+        results = compare(experiment, options.output, command=command, on_progress=bars.update, engine=engine)
     if not _main_process():
         return 0
-    summary, page = write_summary(Path(options.output)), write_report(Path(options.output))
-    comparison_cards(Path(options.output), console, changed_only=True)
-    console.print(terminal_table(summary))
-    console.print(f"report: {page}", soft_wrap=True, highlight=False)
+    _reported(options.output, console)
     return 1 if any(result["status"] == "failed" for result in results) else 0
 
 
 def _report(options: argparse.Namespace) -> int:
+    _reported(options.directory, _console(), cards=False)
+    return 0
+
+
+def _reported(place: str, console, cards: bool = True) -> None:
+    """Makes the summary and the report of a comparison, which under a URL are put there."""
+    from ..comparison.storage import is_url, open_store
     from ..comparison.summary import write_summary
     from ..report.html import write_report
     from ..report.tables import terminal_table
+    from .card import comparison_cards
 
-    console = _console()
-    summary, page = write_summary(Path(options.directory)), write_report(Path(options.directory))
+    store = open_store(place)
+    summary, page = write_summary(store.folder), write_report(store.folder)
+    if cards and not is_url(place):
+        comparison_cards(store.folder, console, changed_only=True)
+    store.put_report()
     console.print(terminal_table(summary))
-    console.print(f"report: {page}", soft_wrap=True, highlight=False)
-    return 0
+    shown = f"{store.shown}/report.html" if is_url(place) else page
+    console.print(f"report: {shown}", soft_wrap=True, highlight=False)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from .status import run_status
+
+    return run_status(options, _console())
 
 
 def _analyze(options: argparse.Namespace) -> int:

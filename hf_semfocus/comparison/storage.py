@@ -3,7 +3,7 @@
 A folder is used as it is. Under a URL there are::
 
     experiment.json, report.html, …                  as in a folder
-    manifests/TASK/MASK/seed-N/EPOCH.STAGE-ATTEMPT.json
+    manifests/TASK/MASK/seed-N/EPOCH.STAGE-ATTEMPT.json, and ATTEMPT.begun
     objects/TASK/MASK/seed-N/ATTEMPT/…               checkpoints and models, packed
 
 A worker trains in a scratch folder. It publishes objects first and the manifest, which names them and holds the run's small files, last;
@@ -30,7 +30,7 @@ import fsspec
 from filelock import FileLock, Timeout
 from huggingface_hub.constants import HF_HOME
 
-from ..files import write_atomically
+from ..files import json_text, read_json, write_atomically, write_json
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.recorder import BEST
 
@@ -154,7 +154,9 @@ class Bucket:
         full = self.path(path)
 
         def place() -> None:
-            if OBJECT_STORES & set([self.files.protocol] if isinstance(self.files.protocol, str) else self.files.protocol):
+            if OBJECT_STORES & set(
+                [self.files.protocol] if isinstance(self.files.protocol, str) else self.files.protocol
+            ):
                 put(full)  # whole or not at all, and there are no folders
                 return
             self.files.makedirs(self.files._parent(full), exist_ok=True)
@@ -206,7 +208,9 @@ def _unpack(bucket: Bucket, run: str, path: str, entry: dict[str, Any], folder: 
         packed = Path(room) / "packed.tar"
         bucket.get(entry["object"], packed)
         if _digest(packed) != entry["blake2b"]:
-            raise ValueError(f"{bucket.url}/{entry['object']} is damaged: it is not what its manifest says; remove {run} there")
+            raise ValueError(
+                f"{bucket.url}/{entry['object']} is damaged: it is not what its manifest says; remove {run} there"
+            )
         shutil.rmtree(folder / path, ignore_errors=True)
         with tarfile.open(packed) as tar:
             tar.extractall(folder, filter="data")
@@ -246,8 +250,9 @@ class Attempt(RunPlace):
             _write_records(self.folder, manifest["records"])
             for path, entry in manifest["objects"].items():
                 _unpack(self.bucket, self.run, path, entry, self.folder)
-        numbers = [int(attempt[:4]) for attempt in self._attempts()]
-        self.attempt = f"{max(numbers, default=0) + 1:04d}-{secrets.token_hex(4)}"
+        number = int(max(self._attempts(), default="0000")[:4]) + 1
+        self.attempt = f"{number:04d}-{secrets.token_hex(4)}"
+        self.bucket.write(f"manifests/{self.run}/{self.attempt}.begun", b"", PATIENCE_SECONDS)
 
     def publish(self, final: bool = False) -> None:
         """Publishes the last epoch, unless that would take more than `SHARE` of the time; what has ended in any case.
@@ -261,19 +266,23 @@ class Attempt(RunPlace):
         try:
             self.bucket.ask(self._publish, PATIENCE_SECONDS if final else 0.0)
         except StorageError as error:
-            if final or isinstance(error, TakenOver):
+            if final or isinstance(error, TakenOverError):
                 raise
             print(f"not published, training goes on: {error}")
         self.next = time.monotonic() + (time.monotonic() - started) / SHARE
 
-    def _attempts(self) -> dict[str, Name]:
-        names = filter(None, map(Name.read, self.bucket.listed(f"manifests/{self.run}")))
-        return {name.attempt: name for name in sorted(names)}
+    def _attempts(self) -> dict[str, list[str]]:
+        """All attempts that have begun, with their files among the manifests."""
+        found: dict[str, list[str]] = {}
+        for file in self.bucket.listed(f"manifests/{self.run}"):
+            name = Name.read(file)
+            found.setdefault(name.attempt if name else file.removesuffix(".begun"), []).append(file)
+        return found
 
     def _publish(self) -> None:
         others = self._attempts()
         if (latest := max(others, default="")) > self.attempt:
-            raise TakenOver(f"attempt {latest} at {self.bucket.url}/runs/{self.run} has taken this run over")
+            raise TakenOverError(f"attempt {latest} at {self.bucket.url}/runs/{self.run} has taken this run over")
         records = {}
         for name in RECORDS:
             with contextlib.suppress(FileNotFoundError):
@@ -304,7 +313,8 @@ class Attempt(RunPlace):
                 self.bucket.remove(entry["object"])
         if stage == STAGES["finished"]:  # nobody follows the earlier attempts any more
             for other in others.keys() - {self.attempt}:
-                self.bucket.remove(f"manifests/{self.run}/{others[other].file}")
+                for file in others[other]:
+                    self.bucket.remove(f"manifests/{self.run}/{file}")
                 self.bucket.remove(f"objects/{self.run}/{other}")
 
     def _packed(self) -> list[str]:
@@ -327,7 +337,7 @@ class Attempt(RunPlace):
             return {"object": place, "blake2b": _digest(packed), "bytes": packed.stat().st_size, "stamp": stamp}
 
 
-class TakenOver(StorageError):
+class TakenOverError(StorageError):
     """A later attempt has begun: this one has no business any more."""
 
 
@@ -382,6 +392,15 @@ class Store:
 
     def put(self, *names: str) -> None:
         """Makes files of the folder known to others."""
+
+    def tell(self, name: str, value: Any) -> None:
+        """Writes a file of JSON that is of use only now: where it cannot be written, it is not."""
+        with contextlib.suppress(OSError):
+            write_json(self.folder / name, value)
+
+    def told(self, name: str) -> Any:
+        """What `tell` wrote last; None for nothing."""
+        return read_json(self.folder / name) if (self.folder / name).is_file() else None
 
     def put_report(self) -> None:
         """Makes all files but the runs' known to others."""
@@ -438,7 +457,11 @@ class UrlStore(Store):
     def _contents(self, files: dict[str, str]) -> dict[str, bytes | None]:
         """The manifests themselves, many at a time; None for one that a newer one has replaced meanwhile."""
         paths = {self.bucket.path("manifests", run, file): run for run, file in files.items()}
-        found = self.bucket.ask(lambda: self.bucket.files.cat(list(paths), on_error="return"), PATIENCE_SECONDS) if paths else {}
+        found = (
+            self.bucket.ask(lambda: self.bucket.files.cat(list(paths), on_error="return"), PATIENCE_SECONDS)
+            if paths
+            else {}
+        )
         contents = {paths[path]: content for path, content in found.items()}
         return {run: content if isinstance(content, bytes) else None for run, content in contents.items()}
 
@@ -455,6 +478,16 @@ class UrlStore(Store):
         """Puts files there."""
         for name in names:
             self.bucket.write(name, (self.folder / name).read_bytes(), self.bucket.patience)
+
+    def tell(self, name: str, value: Any) -> None:
+        """Puts it there, if the storage answers."""
+        with contextlib.suppress(OSError):
+            self.bucket.write(name, json_text(value).encode())
+
+    def told(self, name: str) -> Any:
+        """What was put there last."""
+        content = self.bucket.read(name)
+        return json.loads(content) if content is not None else None
 
     def put_report(self) -> None:
         """Puts the summary, the pictures and the page there."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from hf_semfocus.files import write_atomically, write_json
 from hf_semfocus.report.files import drawn, write_whole
 
-from ..store_results import RESULTS
+from .archive import RESULTS
 from .page import counts, markdown
 from .pictures import curves, reached
 from .records import StoredRun, read_stored

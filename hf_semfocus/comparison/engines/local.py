@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ...training.environment import available_cores
 from ...training.locking import end_with
-from .base import POLL_SECONDS, Engine, Job, LostRun, Outcome, Wanted, Work
+from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, worker_environment
 
 
 class WorkerProcess(multiprocessing.context.SpawnProcess):
@@ -60,11 +60,10 @@ def _begin(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def threads_for_children(threads: int) -> Iterator[None]:
-    """Workers read these variables when they import torch; afterwards this process has its former values back."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, str(threads)))
+def environment_of_children(values: dict[str, str]) -> Iterator[None]:
+    """Processes begun inside have `values` in their environment; afterwards this process has its former ones back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
@@ -86,7 +85,7 @@ class LocalEngine(Engine):
     def prepare(self, runs: int) -> None:
         """Makes the pool, with no more processes than runs."""
         self._jobs = max(1, min(self._jobs, runs))
-        self._stack.enter_context(threads_for_children(self._cpus))
+        self._stack.enter_context(environment_of_children(worker_environment(self._cpus)))
         self._pool = self._stack.enter_context(worker_pool(self._jobs))
         self._stack.callback(self._pool.stop)
 
@@ -112,7 +111,7 @@ class LocalEngine(Engine):
         except BrokenProcessPool as error:
             raise ValueError(f"no worker process could be started ({error}); see the error above it") from error
         except ProcessExpired as error:
-            raise LostRun(f"the process died (exit code {error.exitcode})") from None
+            raise LostRunError(f"the process died (exit code {error.exitcode})") from None
 
     def running(self) -> dict[int, tuple[str, dict[str, Any] | None]]:
         """Those that a process has begun."""
@@ -127,5 +126,7 @@ def make(wanted: Wanted) -> LocalEngine:
     """The engine; `ValueError` for what needs a cluster."""
     for name in ("address", "gpus"):
         if getattr(wanted, name):
-            raise ValueError(f"{name} is {getattr(wanted, name)!r}, which the local engine has not; it needs --engine ray")
+            raise ValueError(
+                f"{name} is {getattr(wanted, name)!r}, which the local engine has not; it needs --engine ray"
+            )
     return LocalEngine(wanted)

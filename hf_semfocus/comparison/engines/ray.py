@@ -1,5 +1,6 @@
 """Runs as Ray core tasks: tried again where their worker or node is lost, and not where they fail."""
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .base import POLL_SECONDS, Engine, Job, LostRun, Outcome, Tell, Wanted, Work
+from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, worker_environment
 
 KIND = "semfocus-kind"
 """The label by which nodes say what kind they are: `ray start --labels semfocus-kind=epyc`. Where none does, GPUs' types tell."""
@@ -58,6 +59,8 @@ class _Teller:
 class RayEngine(Engine):
     """Tasks on a Ray cluster; see `Wanted`."""
 
+    here = False
+
     def __init__(self, wanted: Wanted):
         if importlib.util.find_spec("ray") is None:
             raise ValueError("the engine ray needs Ray, which is not installed: pip install 'hf-semfocus[ray]'")
@@ -84,7 +87,7 @@ class RayEngine(Engine):
             num_gpus=wanted.gpus,
             max_retries=RETRIES,
             retry_exceptions=False,
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": str(wanted.cpus)}},
+            runtime_env={"env_vars": worker_environment(wanted.cpus)},
         )
         self._board = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
 
@@ -101,7 +104,8 @@ class RayEngine(Engine):
         nodes = self._nodes()
         if not any(map(self._fit, nodes)):
             sizes = Counter(
-                f"{node['Resources'].get('CPU', 0):g} CPUs and {node['Resources'].get('GPU', 0):g} GPUs" for node in nodes
+                f"{node['Resources'].get('CPU', 0):g} CPUs and {node['Resources'].get('GPU', 0):g} GPUs"
+                for node in nodes
             )
             has = ", ".join(f"{count} with {size}" for size, count in sizes.items())
             raise ValueError(
@@ -130,7 +134,9 @@ class RayEngine(Engine):
         """Submits the task."""
         imports = [str(Path(name).resolve()) if name.endswith(".py") else name for name in job.spec["imports"]]
         remote = self._remote.options(label_selector={self._label: job.kind}) if job.kind else self._remote
-        handle = remote.remote(work, replace(job, spec={**job.spec, "imports": imports}), self._wanted.cpus, self._board)
+        handle = remote.remote(
+            work, replace(job, spec={**job.spec, "imports": imports}), self._wanted.cpus, self._board
+        )
         self._indices[handle] = job.index
         return handle
 
@@ -148,16 +154,14 @@ class RayEngine(Engine):
         except self._ray.exceptions.RayTaskError as error:
             raise (error.cause if isinstance(error.cause, ValueError | OSError) else error) from None
         except self._ray.exceptions.RayError as error:
-            raise LostRun(f"lost {RETRIES + 1} times: {' '.join(str(error).split())[:200]}") from None
+            raise LostRunError(f"lost {RETRIES + 1} times: {' '.join(str(error).split())[:200]}") from None
 
     def running(self) -> dict[int, tuple[str, dict[str, Any] | None]]:
         """As the board has it, at most some seconds ago."""
         if time.monotonic() >= self._seen[0]:
             rows = self._seen[1]
-            try:
+            with contextlib.suppress(self._ray.exceptions.RayError):  # its node is gone, and it begins again
                 rows = self._ray.get(self._board.read.remote(list(self._indices.values())), timeout=POLL_SECONDS)
-            except self._ray.exceptions.RayError:
-                pass  # its node is gone, and it begins again
             self._seen = (time.monotonic() + TELL_SECONDS, rows)
         begun = set(self._indices.values())
         return {index: row for index, row in self._seen[1].items() if index in begun}
