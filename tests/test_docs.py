@@ -29,13 +29,13 @@ def test_every_python_block_of_a_guide_runs(guide, tmp_path):
 
 
 def test_every_command_line_of_a_guide_parses():
-    from hf_semfocus.cli.main import _parser
+    from hf_semfocus.cli.main import parser
 
     text = "\n".join(guide.read_text(encoding="utf-8") for guide in GUIDES)
     lines = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", text, re.MULTILINE)
     assert lines
     for line in lines:
-        _parser().parse_args(line.split())
+        parser().parse_args(line.split())
 
 
 @pytest.mark.parametrize("module", [hf_semfocus, attention, data, analysis], ids=lambda module: module.__name__)

@@ -137,12 +137,12 @@ print(classify.model.config.mask, classify("0 1 1")[0]["label"])
 
 def test_every_command_line_parses():
     """`semfocus …` lines of the README go through the parser; what they name exists."""
-    from hf_semfocus.cli.main import _parser
+    from hf_semfocus.cli.main import parser
 
     lines = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", README, re.MULTILINE)
     assert len(lines) >= 3
     for line in lines:
-        _parser().parse_args(line.split())
+        parser().parse_args(line.split())
     for path in re.findall(r"recipes/[\w/.]+\.(?:yaml|py)", README):
         assert (ROOT / path).is_file(), path
     for target in re.findall(r"^make ([\w-]+)", README, re.MULTILINE):

@@ -5,21 +5,28 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+from .parsing import add_command, path
+from .terminal import console
 
 SILENT_SECONDS = 60
 SHOWN_RUNS = 20
 
 
-def run_status(options: argparse.Namespace, console: Console) -> int:
+def add_parser(commands: Any) -> None:
+    """Adds `status`."""
+    text = "say how far a comparison is, from any terminal"
+    parser = add_command(commands, "status", text, "semfocus status runs/quickstart", run)
+    parser.add_argument("directory", type=path, help="the --output of `semfocus compare`: a folder or a URL")
+
+
+def run(options: argparse.Namespace) -> int:
     """Prints what the comparison at work, or the last one, has written down."""
     from ..comparison.compare import PROGRESS
     from ..comparison.storage import open_store
 
-    store = open_store(options.directory)
-    told = store.told(PROGRESS) or _counted(store.folder)
-    for line in _lines(told):
-        console.print(line, soft_wrap=True, highlight=False)
+    store, out = open_store(options.directory), console()
+    for line in _lines(store.told(PROGRESS) or _counted(store.folder)):
+        out.print(line, soft_wrap=True, highlight=False)
     return 0
 
 

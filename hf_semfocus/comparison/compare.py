@@ -117,6 +117,7 @@ def _compare(
     state = process_state()
     if state.num_processes > 1 and (is_url(out) or not engine.here):
         raise ValueError("several processes (accelerate launch) need the engine local, and a folder as output")
+    experiment = experiment.resolved()
     units, store = experiment.units(), open_store(out)
     folders = [unit_folder(store.folder, unit) for unit in units]
     with held(store.folder, "another comparison") if state.is_main_process else contextlib.nullcontext():

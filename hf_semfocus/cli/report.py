@@ -1,0 +1,39 @@
+"""`semfocus report`: the summary, the pictures and report.html of a comparison."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from .parsing import add_command, path
+from .terminal import console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..comparison.storage import Store
+
+
+def add_parser(commands: Any) -> None:
+    """Adds `report`."""
+    text = "make the summary, the pictures and report.html again"
+    parser = add_command(commands, "report", text, "semfocus report runs/quickstart", run)
+    parser.add_argument("directory", type=path, help="a run directory of `semfocus compare`, or its URL")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes them, then prints the table."""
+    from ..comparison.storage import open_store
+
+    show(open_store(options.directory), console())
+    return 0
+
+
+def show(store: "Store", out: "Console") -> None:
+    """Makes the summary and the report of a comparison, prints the table, and says where the report is."""
+    from ..comparison.summary import write_summary
+    from ..report.html import write_report
+    from ..report.tables import terminal_table
+
+    summary, page = write_summary(store.folder), write_report(store.folder)
+    store.put_report()
+    out.print(terminal_table(summary))
+    out.print(f"report: {store.shown}/{page.name}", soft_wrap=True, highlight=False)
