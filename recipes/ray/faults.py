@@ -340,10 +340,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--moments", type=int, default=20, help="faults in all")
+    parser.add_argument(
+        "--on", nargs="+", choices=[where.__name__ for where in COMPARISONS], help="only these comparisons"
+    )
     parser.add_argument("--minutes", type=float, default=30, help="the most that it may take")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write FILE.txt and FILE.json")
     options = parser.parse_args()
-    faults = [(where, fault) for where, kinds in COMPARISONS.items() for fault in kinds]
+    wanted = [where for where in COMPARISONS if options.on is None or where.__name__ in options.on]
+    faults = [(where, fault) for where in wanted for fault in COMPARISONS[where]]
     chosen = [faults[index % len(faults)] for index in range(options.moments)]
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder) / "tmp"
@@ -373,7 +377,7 @@ def main() -> int:
     bad = note or sum(left.values()) or any(row["lost"] + row["unasked"] + row["differing"] for row in campaign.rows)
     text = (
         f"{len(campaign.rows)} faults, seed {options.seed}, {minutes:.0f} minutes: python recipes/ray/faults.py --seed {options.seed} "
-        f"--moments {options.moments}\n\n{table(campaign.rows) if campaign.rows else 'none'}\n\n"
+        f"--moments {options.moments}{' --on ' + ' '.join(options.on) if options.on else ''}\n\n{table(campaign.rows) if campaign.rows else 'none'}\n\n"
         f"left behind: {', '.join(f'{count} {what}' for what, count in left.items())}\n"
         + (f"{note}\n" if note else "")
         + ("something was lost\n" if bad else "every history and result is that of the undisturbed comparison\n")
