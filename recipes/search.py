@@ -47,17 +47,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hf_semfocus.cli.progress import accuracies
 from hf_semfocus.comparison.compare import Progress as Standing
 from hf_semfocus.comparison.compare import prepare_data, train_all
-from hf_semfocus.comparison.run_directory import Run, read_run
 from hf_semfocus.data import list_tasks, task_info
 from hf_semfocus.data.options import parse_length
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.options import merged
 from hf_semfocus.experiments.presets import PAPER_MASKS, preset
 from hf_semfocus.experiments.spec import RunSpec, difference
-from hf_semfocus.files import read_json, write_atomically
+from hf_semfocus.files import atomic_write, read_json
+from hf_semfocus.schema import FINISHED
 from hf_semfocus.training.environment import available_cores
-from hf_semfocus.training.locking import held
-from hf_semfocus.training.run import FINISHED, check_memory
+from hf_semfocus.training.locking import folder_lock
+from hf_semfocus.training.run_files import Run, read_run
+from hf_semfocus.training.setup import check_memory
 
 LOG = {
     "learning_rate": (0.03, 1.0),
@@ -199,8 +200,8 @@ def scored(run: Run, epochs: int) -> Score:
         epochs_trained=len(run.history),
         epochs_to_tau=learnt.epochs if learnt.reached else None,
         best_train_accuracy=best,
-        validation_accuracy=last["heldout_accuracy"] or 0.0,
-        seconds=round(last["seconds"], 1),
+        validation_accuracy=last.heldout_accuracy,
+        seconds=round(last.seconds, 1),
     )
 
 
@@ -310,12 +311,12 @@ class Search:
 
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
-        write_atomically(self.options.output / f"{self.task}.csv", self.table())
+        atomic_write(self.options.output / f"{self.task}.csv", self.table())
         if self.options.write is not None:
             results = results_folder(self.options.write) / f"{self.task}.csv"
-            write_atomically(results, self.table())
+            atomic_write(results, self.table())
             path = self.options.write / f"{self.task}.yaml"
-            write_atomically(path, self.recipe(path, results))
+            atomic_write(path, self.recipe(path, results))
             Experiment.from_yaml(path)
         self.written = True
 
@@ -472,7 +473,7 @@ def run(options: argparse.Namespace) -> int:
     logging.set_verbosity_error()
     datasets.disable_progress_bars()
     console = Console()
-    with held(options.output, "another search"):
+    with folder_lock(options.output, "another search"):
         prepare_data([specification(options, task, FIRST) for task in options.tasks])
         searches = [Search(task, options) for task in options.tasks]
         units = [unit for search in searches for unit in search.units()]
@@ -486,7 +487,7 @@ def run(options: argparse.Namespace) -> int:
         if search.done:
             console.print(f"{search.task}: {search.reached} of {len(search.scores)} trials reached {TAU:.0%}; chosen: "
                           f"trial {search.chosen}, score {search.scores[search.chosen].value:.3f}", highlight=False)  # fmt: skip
-    failed = [folder for folder, result in zip(folders, results, strict=True) if result["status"] == "failed"]
+    failed = [folder for folder, result in zip(folders, results, strict=True) if result.status == "failed"]
     for folder in failed:
         print(f"search: {folder} failed, see its log.txt; started again, the search tries it again", file=sys.stderr)
     return 1 if failed else 0

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hf_semfocus.files import read_record
+from hf_semfocus.summary_schema import Summary
 from recipes.reproduction import readme as updater
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +23,7 @@ def section(name):
 
 def test_the_quickstart_s_table_and_picture_are_the_stored_results():
     stored = ROOT / "recipes" / "results" / "quickstart"
-    summary = json.loads((stored / "summary.json").read_text(encoding="utf-8"))
+    summary = read_record(stored / "summary.json", Summary, "")
     assert section("quickstart") == updater.quickstart_section(summary)
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", README):
         assert (ROOT / picture).is_file()
@@ -157,7 +159,7 @@ def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeyp
     run.mkdir()
     for name in ("summary.csv", "speedups.csv"):
         (run / name).touch()
-    for text, words in (("{", "not JSON"), ("{}", "holds no summary"), ("[]", "holds no summary")):
+    for text, words in (("{", "not JSON"), ("{}", "is missing"), ("[]", "is damaged")):
         (run / "summary.json").write_text(text)
         assert updater.main([str(run)]) == 2
         assert words in capsys.readouterr().err

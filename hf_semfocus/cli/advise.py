@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_libraries()
     from ..data import list_tasks, task_info
     from ..experiments.imports import import_strategies
-    from ..training.run import untrained_attention
+    from ..training.results import untrained_attention
 
     settings, what = asked(options), options.task_or_run
     import_strategies(settings.pop("imports", []))

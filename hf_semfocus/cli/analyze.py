@@ -96,11 +96,11 @@ def run(options: argparse.Namespace) -> int:
     from ..analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
     from ..comparison.storage import local_copy
     from ..experiments.imports import import_strategies
-    from ..files import write_atomically, write_json
+    from ..files import atomic_write, write_json
     from ..products import use_fast_products
     from ..report.analysis_pictures import pictures
     from ..report.analysis_tables import quantities_csv
-    from ..report.files import drawn, write_whole
+    from ..report.files import render_figure
     from ..training.environment import machine, versions
     from .analyze_measure import between, measure, measure_path, measure_slices
     from .analyze_sources import chosen_mask, loaded, names_of, source_of
@@ -155,14 +155,14 @@ def run(options: argparse.Namespace) -> int:
     if folder is not None:
         text = io.StringIO()
         _show(result, Console(file=text, width=WIDTH))
-        write_atomically(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
-        write_atomically(folder / "analysis.csv", quantities_csv(result))
+        atomic_write(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
+        atomic_write(folder / "analysis.csv", quantities_csv(result))
         numbers = [{k: v for k, v in entry.items() if k not in GRID} for entry in result["slices"]]
         write_json(folder / "analysis.json", {**result, "slices": numbers})
         if result["slices"]:
-            write_atomically(folder / "slices.json", json.dumps(result["slices"], allow_nan=False) + "\n")
+            atomic_write(folder / "slices.json", json.dumps(result["slices"], allow_nan=False) + "\n")
         for name, figure in pictures(result).items():
-            write_whole(folder / f"{name}.png", drawn(figure, "png"))
+            atomic_write(folder / f"{name}.png", render_figure(figure, "png"))
     _show(result, out)
     if folder is not None:
         out.print(f"results: {folder}", soft_wrap=True, highlight=False)

@@ -16,8 +16,8 @@ from ..analysis.analyze import analyze, batches_of, plain
 from ..analysis.lipschitz import losses_of
 from ..analysis.loss_slice import loss_slice
 from ..analysis.trajectory import path
-from ..comparison.run_directory import read_run
-from ..training.analysis_callback import PREFIX
+from ..schema import ANALYSIS_PREFIX
+from ..training.run_files import read_run
 from .analyze_sources import Source, checkpoints_of, initial_model, with_weights
 
 SLICE_BATCH = 100
@@ -160,7 +160,7 @@ def between(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _recorded(source: Source) -> dict[str, Any] | None:
     """Median and maximum of what the run recorded up to the checkpoint; None where it recorded nothing."""
     run = read_run(source.run) if source.run is not None else None
-    values = [] if run is None else run.values(f"{PREFIX}trajectory_ratio")[: source.epochs]
+    values = [] if run is None else run.values(f"{ANALYSIS_PREFIX}trajectory_ratio")[: source.epochs]
     return {"epochs": len(values), "median": median(values), "max": max(values)} if values else None
 
 

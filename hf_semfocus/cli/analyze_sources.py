@@ -16,7 +16,7 @@ from ..files import read_json
 from ..integrations.register import apply_attention
 from ..integrations.saving import CONFIG_KEY, PREFIX, is_ours
 from ..model.mask_registry import parse_mask
-from ..training.run import build_model
+from ..training.setup import build_model
 
 LONGEST_TEXT = 128
 """Tokens at which a line of text is cut, unless --length says otherwise."""

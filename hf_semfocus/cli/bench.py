@@ -104,11 +104,11 @@ def run_attention(options: argparse.Namespace) -> int:
     from ..bench.measure import bench_attention
     from ..bench.results import table_of
     from ..experiments.imports import import_strategies
-    from ..files import write_atomically, write_json
+    from ..files import atomic_write, write_json
     from ..model.mask_registry import parse_mask
     from ..products import use_fast_products
     from ..report.cost_pictures import attention_cost
-    from ..report.files import drawn, write_whole
+    from ..report.files import render_figure
     from .bench_tables import print_result
 
     out = console()
@@ -139,12 +139,12 @@ def run_attention(options: argparse.Namespace) -> int:
             measured.append(costs)
     measurement = result(measured, setting, options.command_line)
     if folder is not None:
-        write_atomically(folder / "attention.txt", _text(lambda to: print_result(measurement, to)))
-        write_atomically(folder / "attention.csv", table_of(measurement["rows"]))
+        atomic_write(folder / "attention.txt", _text(lambda to: print_result(measurement, to)))
+        atomic_write(folder / "attention.csv", table_of(measurement["rows"]))
         write_json(folder / "attention.json", measurement)
         figure = attention_cost(measurement["rows"])
         if figure is not None:
-            write_whole(folder / "attention.png", drawn(figure, "png"))
+            atomic_write(folder / "attention.png", render_figure(figure, "png"))
     try:
         x_transformers(parse_mask("full"), 1, torch.device(setting.device))
     except NotInstalledError as missing:
@@ -182,7 +182,7 @@ def result(measured: "Sequence[dict[str, Cost]]", setting: "Setting", command: s
 def _profile(options: argparse.Namespace, setting: "Setting", out: "Console") -> int:
     from ..bench.cases import Case, parse_shape
     from ..bench.profiling import profile_attention
-    from ..files import write_atomically
+    from ..files import atomic_write
     from .bench_tables import profile_table
 
     mask, shape = options.profile
@@ -201,7 +201,7 @@ def _profile(options: argparse.Namespace, setting: "Setting", out: "Console") ->
         to.print(profile_table(profile))
 
     if folder is not None:
-        write_atomically(folder / "attention_profile.txt", _text(show))
+        atomic_write(folder / "attention_profile.txt", _text(show))
     show(out)
     if folder is not None:
         out.print(f"profile: {folder / 'attention_profile.txt'}", soft_wrap=True, highlight=False)

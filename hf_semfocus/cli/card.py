@@ -10,6 +10,9 @@ from .terminal import console
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..comparison.run_directory import RunDirectory
+    from ..training.run_files import Run
+
 CARDED = ("reached", "censored", "diverged")
 
 
@@ -46,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Makes the card of a run, a checkpoint, or every run of a comparison; with `--push`, publishes the checkpoint."""
     from huggingface_hub.utils import disable_progress_bars, logging
 
+    from ..comparison.run_directory import RunDirectory
     from ..comparison.storage import local_copy
     from ..hub.card import write_card
     from ..hub.publish import check_repo, push
@@ -63,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if (folder / "experiment.json").is_file():
         if options.repo is not None:
             raise ValueError(f"--repo names one checkpoint, and {folder} is a comparison; give the folder of one run")
-        for card in comparison_cards(folder, out, output=options.output, dataset=options.dataset):
+        for card in comparison_cards(RunDirectory.read(folder), out, output=options.output, dataset=options.dataset):
             out.print(f"card: {card}", soft_wrap=True, highlight=False)
         return 0
     checkpoint = _checkpoint(folder)
@@ -82,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def comparison_cards(
-    folder: Path,
+    directory: "RunDirectory",
     out: "Console",
     *,
     output: str | None = None,
@@ -92,7 +96,7 @@ def comparison_cards(
     """Writes the card of every finished run of a comparison; names those that have none, and counts those without a model.
 
     Args:
-        folder: the run directory.
+        directory: the run directory.
         out: where to.
         output, dataset: as in `write_card`.
         changed_only: leave a checkpoint alone whose card was made from the same facts, and say nothing of runs that have none.
@@ -100,14 +104,13 @@ def comparison_cards(
     Returns:
         The cards that were written.
     """
-    from ..comparison.run_directory import read_experiment, read_runs
     from ..hub.card import write_card
+    from ..hub.facts import write_facts
     from ..training.checkpoints import missing_model_file
 
     cards, without_model, without_card = [], 0, []
-    runs = read_runs(folder, read_experiment(folder))
     with out.status("") as status:
-        for number, run in enumerate(runs, start=1):
+        for number, run in enumerate(directory.runs, start=1):
             if run.folder is None or run.status not in CARDED:
                 if not changed_only:
                     without_card.append(f"no card for {'/'.join(map(str, run.key))}: {run.status}")
@@ -115,11 +118,11 @@ def comparison_cards(
             if missing_model_file(run.folder / "model") is not None:
                 without_model += 1
                 continue
-            status.update(f"cards: {number} of {len(runs)}")
+            status.update(f"cards: {number} of {len(directory.runs)}")
             if changed_only:
-                cards += fresh_card(run.folder)
+                cards += fresh_card(run, directory)
             else:
-                cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
+                cards.append(write_card(write_facts(run, directory), output=output, dataset=dataset))
     for line in without_card:
         out.print(line, soft_wrap=True)
     if without_model:
@@ -131,25 +134,30 @@ def comparison_cards(
             highlight=False,
         )
     if not cards and not changed_only:
-        raise ValueError(f"{folder} has no finished run with a model: nothing to make a card of")
+        raise ValueError(f"{directory.path} has no finished run with a model: nothing to make a card of")
     return cards
 
 
-def fresh_card(folder: Path) -> list[Path]:
-    """Writes the card into the checkpoint of a run's folder, unless it has one made from the same facts; returns what was written."""
-    from ..hub.card import FACTS, write_card
+def fresh_card(run: "Run | Path", directory: "RunDirectory | None" = None) -> list[Path]:
+    """Writes the card into the checkpoint of a run, unless it has one made from the same facts; returns what was written."""
+    from ..hub.card import write_card
+    from ..hub.facts import FACTS, write_facts
 
+    folder = run if isinstance(run, Path) else run.folder
+    assert folder is not None
     facts = folder / "model" / FACTS
     before = facts.read_bytes() if facts.is_file() else None
-    checkpoint = _facts(folder)
+    checkpoint = write_facts(run, directory)
     unchanged = before == facts.read_bytes() and (checkpoint / "README.md").is_file()
     return [] if unchanged else [write_card(checkpoint)]
 
 
 def _checkpoint(folder: Path) -> Path:
     """The checkpoint that a folder is or holds, its `run.json` written again where the run's files are there."""
+    from ..hub.facts import write_facts
+
     if (folder / "spec.json").is_file():
-        return _facts(folder)
+        return write_facts(folder)
     if not (folder / "config.json").is_file():
         there = "" if folder.exists() else " (it does not exist)"
         raise ValueError(
@@ -157,18 +165,5 @@ def _checkpoint(folder: Path) -> Path:
         )
     run = folder.absolute().parent
     if folder.absolute().name == "model" and (run / "spec.json").is_file():
-        return _facts(run)
+        return write_facts(run)
     return folder
-
-
-def _facts(folder: Path) -> Path:
-    """`write_facts`; files that are JSON and lack what a run writes into them are damaged, like those that are none."""
-    from ..hub.facts import write_facts
-
-    try:
-        return write_facts(folder)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"a file of the run in {folder} (spec.json, result.json, history.jsonl or model/config.json) is damaged "
-            f"({type(error).__name__}: {error}); restore it, or run the same run again"
-        ) from error

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_libraries()
     from ..comparison.compare import compare
     from ..comparison.engines import Wanted, make_engine
-    from ..comparison.run_directory import read_experiment
+    from ..comparison.run_directory import RunDirectory, read_experiment
     from ..comparison.storage import is_url, open_store
     from .card import comparison_cards
     from .progress import ComparisonBars
@@ -87,17 +87,18 @@ def run(options: argparse.Namespace) -> int:
     command, record = options.command_line, folder / "experiment.json"
     if options.config is not None and Path(options.config).resolve() == record.resolve():
         # A record that names itself would not say how it came about.
-        first = read_experiment(folder).get("command") or command
+        first = read_experiment(folder).command or command
         command = first if note is None else f"{first} && {command}"
     out = console()
-    engine = make_engine(
-        options.engine, Wanted(options.jobs, options.cpus_per_run, options.gpus_per_run, options.address)
-    )
+    wanted = Wanted(options.jobs, options.cpus_per_run, options.gpus_per_run, options.address)
+    engine = make_engine(options.engine, wanted)
     with ComparisonBars(len(experiment.units()), out) as bars:
         results = compare(experiment, options.output, command=command, on_progress=bars.update, engine=engine)
     if not main_process():
         return 0
-    if not is_url(options.output):
-        comparison_cards(folder, out, changed_only=True)
-    show(open_store(options.output), out)
-    return 1 if any(result["status"] == "failed" for result in results) else 0
+    store = open_store(options.output)
+    directory = RunDirectory.read(store.folder)
+    if not is_url(options.output):  # a URL's copy has no models
+        comparison_cards(directory, out, changed_only=True)
+    show(store, directory, out)
+    return 1 if any(result.status == "failed" for result in results) else 0

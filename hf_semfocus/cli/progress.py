@@ -116,7 +116,7 @@ class ComparisonBars:
                 self.console.print(
                     f"{longer} of them had more epochs than the budget that is now asked for, and are kept as they are"
                 )
-            if restarted := sum(row.anew for row in standing):
+            if restarted := sum(row.restarted for row in standing):
                 self.console.print(
                     f"{restarted} of {len(standing)} runs have epochs and no checkpoint to go on from: they start again at epoch 1"
                 )

@@ -1,6 +1,7 @@
 """`semfocus report`: the summary, the pictures and report.html of a comparison."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .parsing import add_command, path
@@ -9,6 +10,7 @@ from .terminal import console
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..comparison.run_directory import RunDirectory
     from ..comparison.storage import Store
 
 
@@ -23,17 +25,19 @@ def run(options: argparse.Namespace) -> int:
     """Writes them, then prints the table."""
     from ..comparison.storage import open_store
 
-    show(open_store(options.directory), console())
+    store = open_store(options.directory)
+    show(store, store.folder, console())
     return 0
 
 
-def show(store: "Store", out: "Console") -> None:
+def show(store: "Store", directory: "RunDirectory | Path", out: "Console") -> None:
     """Makes the summary and the report of a comparison, prints the table, and says where the report is."""
     from ..comparison.summary import write_summary
     from ..report.html import write_report
     from ..report.tables import terminal_table
 
-    summary, page = write_summary(store.folder), write_report(store.folder)
+    summary = write_summary(directory)
+    page = write_report(store.folder, summary)
     store.put_report()
     out.print(terminal_table(summary))
     out.print(f"report: {store.shown}/{page.name}", soft_wrap=True, highlight=False)

@@ -32,9 +32,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _counted(folder) -> dict[str, Any]:
     """The states of the runs themselves, where no comparison has written down its progress."""
-    from ..comparison.run_directory import read_experiment, read_runs
+    from ..comparison.run_directory import RunDirectory
 
-    runs = read_runs(folder, read_experiment(folder))
+    runs = RunDirectory.read(folder).runs
     states = Counter("waiting" if run.status == "unfinished" else run.status for run in runs)
     return {"ended": True, "runs": len(runs), "states": states, "nodes": {}, "running": [], "seconds_left": None}
 

@@ -61,19 +61,19 @@ def run(options: argparse.Namespace) -> int:
 
     if options.threads is not None or "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(options.threads or 1)
-    from ..training.run import run_unit
+    from ..training.run import train_run
     from .card import fresh_card
     from .progress import EpochBar
 
     out = console()
     with EpochBar(f"{spec.task} {spec.label}", spec.training.epochs, out) as bar:
-        result = run_unit(spec, options.output, on_epoch=bar.update)
+        result = train_run(spec, options.output, on_epoch=bar.update)
     if main_process():
         fresh_card(Path(options.output))
         tau = spec.training.tau
-        when = f"training accuracy {tau:g} after {result['epochs_to_tau']} epochs"
-        if result["epochs_to_tau"] is None:
-            when = f"training accuracy {tau:g} not reached in {result['epochs_trained']} epochs ({result['status']})"
-        out.print(f"{when}; {result['seconds']:.0f} s, evaluation included", soft_wrap=True)
+        when = f"training accuracy {tau:g} after {result.epochs_to_tau} epochs"
+        if result.epochs_to_tau is None:
+            when = f"training accuracy {tau:g} not reached in {result.epochs_trained} epochs ({result.status})"
+        out.print(f"{when}; {result.seconds:.0f} s, evaluation included", soft_wrap=True)
         out.print(f"model: {Path(options.output) / 'model'}", soft_wrap=True, highlight=False)
     return 0

@@ -15,18 +15,21 @@ from typing import Any
 from ..data import load_task
 from ..experiments.experiment import Experiment
 from ..experiments.spec import RunSpec
-from ..files import read_json, write_json
+from ..files import read_json, read_record, write_json
 from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
+from ..schema import Earlier, RunResult
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.environment import machine, process_state, versions
-from ..training.locking import held
-from ..training.run import check_memory, finished_before
+from ..training.locking import folder_lock
+from ..training.run import finished_before
+from ..training.run_files import REPAIR
+from ..training.setup import check_memory
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
-from .run_directory import read_experiment, read_runs
+from .run_directory import RunDirectory
 from .storage import StorageError, Store, is_url, open_store, run_at
-from .workers import last_entry, train, write_failed
+from .workers import failed, last_entry, train, write_failed
 
 PROGRESS = "progress.json"
 PROGRESS_SECONDS = 5.0
@@ -42,7 +45,7 @@ class Progress:
         entry: the last epoch's history entry, if there is one, shortened.
         error: the message of a failed run.
         reached_at: the first epoch with training accuracy ≥ τ, of a finished run.
-        anew: the run has epochs and no checkpoint to go on from, as those of an unpacked archive: it begins at epoch 1.
+        restarted: the run has epochs and no checkpoint to go on from, as those of an unpacked archive: it begins at epoch 1.
         node: where it is being trained, if that is known.
     """
 
@@ -51,7 +54,7 @@ class Progress:
     entry: dict[str, Any] | None = None
     error: str | None = None
     reached_at: int | None = None
-    anew: bool = False
+    restarted: bool = False
     node: str | None = None
 
     @property
@@ -64,10 +67,10 @@ class Progress:
         result = outcome.result
         return replace(
             self,
-            state=result["status"],
+            state=result.status,
             entry=outcome.entry,
-            error=result.get("error"),
-            reached_at=result.get("epochs_to_tau"),
+            error=result.error,
+            reached_at=result.epochs_to_tau,
             node=None,
         )
 
@@ -87,7 +90,7 @@ def compare(
     command: str = "",
     on_progress: OnProgress | None = None,
     engine: Engine | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RunResult]:
     """Trains every unit of `experiment` that is not finished in `out`, and returns all results in the units' order.
 
     A failed unit (an exception, a killed process) is written down as failed and does not stop the others; it is tried
@@ -113,16 +116,16 @@ def compare(
 
 def _compare(
     experiment: Experiment, out: Path | str, command: str, on_progress: OnProgress | None, engine: Engine
-) -> list[dict[str, Any]]:
+) -> list[RunResult]:
     state = process_state()
     if state.num_processes > 1 and (is_url(out) or not engine.here):
         raise ValueError("several processes (accelerate launch) need the engine local, and a folder as output")
     experiment = experiment.resolved()
     units, store = experiment.units(), open_store(out)
     folders = [unit_folder(store.folder, unit) for unit in units]
-    with held(store.folder, "another comparison") if state.is_main_process else contextlib.nullcontext():
+    with folder_lock(store.folder, "another comparison") if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
-            _check_directory(experiment, store)
+            directory = _check_directory(experiment, store)
             rows = _before(units, folders)
             for row in rows:
                 if not row.ended:
@@ -131,7 +134,7 @@ def _compare(
                     check_ships([parse_mask(row.unit.mask)])
             kinds = _placements(units, engine, store)
             prepare_data(units)
-            write_json(store.folder / "experiment.json", _described(experiment, command, store.folder))
+            write_json(store.folder / "experiment.json", _described(experiment, command, directory))
             store.put("experiment.json")
         state.wait_for_everyone()
         if state.num_processes > 1:
@@ -139,7 +142,7 @@ def _compare(
                 finished_before(unit, folder, model=False) or train(Job(0, unit.to_dict(), str(folder))).result
                 for unit, folder in zip(units, folders, strict=True)
             ]
-        rows = [replace(row, anew=row.anew and not store.goes_on(row.unit.name)) for row in rows]
+        rows = [replace(row, restarted=row.restarted and not store.goes_on(row.unit.name)) for row in rows]
         jobs = [Job(index, {}, store.place(unit.name), kinds[index]) for index, unit in enumerate(units)]
         return _train(rows, folders, jobs, engine, _Watch(on_progress, store))
 
@@ -153,7 +156,7 @@ def prepare_data(units: list[RunSpec]) -> None:
 
 def train_all(
     units: list[RunSpec], folders: list[Path], jobs: int, on_progress: OnProgress | None = None
-) -> list[dict[str, Any]]:
+) -> list[RunResult]:
     """Trains each unit that is not finished in its folder, `jobs` at once in processes of one thread; returns all results.
 
     A failed unit is written down as failed and stops no other. `on_progress` gets the standing of all, in the units' order.
@@ -172,13 +175,13 @@ def _before(units: Sequence[RunSpec], folders: Sequence[Path]) -> list[Progress]
             rows.append(Progress(unit).after(Outcome(result, last_entry(folder))))
         else:
             begun = (folder / "history.jsonl").exists()
-            rows.append(Progress(unit, anew=begun and latest_complete_checkpoint(folder / "checkpoints") is None))
+            rows.append(Progress(unit, restarted=begun and latest_complete_checkpoint(folder / "checkpoints") is None))
     return rows
 
 
 def _train(
     rows: list[Progress], folders: Sequence[Path], jobs: Sequence[Job], engine: Engine, watch: "_Watch"
-) -> list[dict[str, Any]]:
+) -> list[RunResult]:
     """Trains what has not ended. What came of a run is read from its place at the end: in between it takes no memory."""
     unrecorded = {}
     waiting = [job for job, row in zip(jobs, rows, strict=True) if not row.ended]
@@ -196,17 +199,20 @@ def _train(
     watch(rows, folders, engine, ended=True)
     if watch.store is not None:
         watch.store.refresh()
-    return [unrecorded.get(index) or read_json(folder / "result.json") for index, folder in enumerate(folders)]
+    return [
+        unrecorded.get(index) or read_record(folder / "result.json", RunResult, REPAIR)
+        for index, folder in enumerate(folders)
+    ]
 
 
 def _lost(unit: RunSpec, job: Job, reason: str) -> Outcome:
     try:
         with run_at(job.place) as run:
-            failed = write_failed(unit, run.folder, reason)
+            result = write_failed(unit, run.folder, reason)
             run.publish(final=True)
-            return Outcome(failed, last_entry(run.folder))
+            return Outcome(result, last_entry(run.folder))
     except StorageError as error:
-        return Outcome({"status": "failed", "error": f"{reason}; {error}"}, recorded=False)
+        return Outcome(failed(f"{reason}; {error}"), recorded=False)
 
 
 class _Watch:
@@ -287,40 +293,41 @@ def _placements(units: Sequence[RunSpec], engine: Engine, store: Store) -> list[
     return [chosen[f"{unit.task}/seed-{unit.seed}"] for unit in units]
 
 
-def _check_directory(experiment: Experiment, store: Store) -> None:
-    """Refuses a directory whose runs the experiment does not hold: a report must not drop runs silently."""
+def _check_directory(experiment: Experiment, store: Store) -> RunDirectory:
+    """What the directory holds; refused where that is runs that the experiment does not: a report must not drop runs silently."""
     out = store.folder
-    # Moved away because it was damaged: then the runs' folders alone tell what there is.
-    there = (out / "experiment.json").exists()
-    earlier = read_experiment(out) if there else {"tasks": [], "masks": [], "seeds": []}
     # Every file of every run, before any is trained: the summary would refuse them afterwards.
-    runs = read_runs(out, earlier)
-    names = [run.folder.relative_to(out / "runs").as_posix() for run in runs if run.folder is not None]
+    directory = RunDirectory.read(out, required=False)
+    names = [run.folder.relative_to(out / "runs").as_posix() for run in directory.runs if run.folder is not None]
     asked = {unit.name for unit in experiment.units()}
     left_out = [name for name in names if name not in asked and (out / "runs" / name / "history.jsonl").exists()]
     if left_out:
-        name = repr(earlier.get("name")) if there else "without its experiment.json"
+        there = (
+            out / "experiment.json"
+        ).exists()  # moved away because it was damaged: the runs' folders alone tell what there is
+        name = repr(directory.experiment.name) if there else "without its experiment.json"
         raise ValueError(
             f"{store.shown} holds another comparison ({name}), with {left_out[0]} among {len(left_out)} runs that this one would leave "
             "out; choose another --output, or ask for these tasks, masks and seeds too"
             + (f" (--config {out / 'experiment.json'} asks for what it holds)" if there else "")
         )
+    return directory
 
 
-def _described(experiment: Experiment, command: str, out: Path) -> dict[str, Any]:
+def _described(experiment: Experiment, command: str, directory: RunDirectory) -> dict[str, Any]:
     """What was asked, and where: a comparison that goes on elsewhere keeps the machines and versions that it had before."""
+    before = directory.experiment
     here = {"versions": versions(), "machine": machine()}
-    before = read_experiment(out) if (out / "experiment.json").is_file() else {}
-    earlier = before.get("earlier", [])
-    there = {name: before.get(name) for name in ("created", *here)}
-    if before and any(there[name] != value for name, value in here.items()):
+    earlier = before.earlier
+    there = Earlier(created=before.created, versions=before.versions or None, machine=before.machine)
+    if (directory.path / "experiment.json").is_file() and any(there[name] != value for name, value in here.items()):
         earlier = [*earlier, there]
     return {
         "format": 1,
         "command": command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **here,
-        **({"earlier": earlier} if earlier else {}),
+        **({"earlier": [place.to_json() for place in earlier]} if earlier else {}),
         **experiment.to_dict(),
         "units": [unit.name for unit in experiment.units()],
     }

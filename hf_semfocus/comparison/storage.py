@@ -30,7 +30,7 @@ import fsspec
 from filelock import FileLock, Timeout
 from huggingface_hub.constants import HF_HOME
 
-from ..files import json_text, read_json, write_atomically, write_json
+from ..files import atomic_write, json_text, read_json, write_json
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.recorder import BEST
 
@@ -198,7 +198,7 @@ def _parsed(bucket: Bucket, run: str, name: Name, content: bytes) -> dict[str, A
 def _write_records(folder: Path, records: dict[str, str]) -> None:
     for name in RECORDS:
         if name in records:
-            write_atomically(folder / name, records[name])
+            atomic_write(folder / name, records[name])
         else:
             (folder / name).unlink(missing_ok=True)
 
@@ -431,7 +431,7 @@ class UrlStore(Store):
             if content is None:
                 (self.folder / name).unlink(missing_ok=True)
             else:
-                write_atomically(self.folder / name, content.decode())
+                atomic_write(self.folder / name, content.decode())
         files: dict[str, list[str]] = {}
         for path in self.bucket.listed("manifests"):
             run, _, file = path.rpartition("/")
@@ -448,7 +448,7 @@ class UrlStore(Store):
             folder = self.folder / "runs" / run
             shutil.rmtree(folder, ignore_errors=True)
             _write_records(folder, manifest.pop("records"))
-            write_atomically(folder / ".manifest.json", json.dumps(manifest))
+            atomic_write(folder / ".manifest.json", json.dumps(manifest))
         for run in wanted if models else ():
             for path, entry in (self._known(run) or {})["objects"].items():
                 if path == "model" and not (self.folder / "runs" / run / path).exists():

@@ -10,8 +10,10 @@ from typing import Any
 
 from ..experiments.spec import RunSpec
 from ..files import read_json_lines, write_json
+from ..schema import Epoch, RunResult
 from ..training.environment import machine, process_state, use_threads, versions
-from ..training.run import run_unit
+from ..training.results import FORMAT
+from ..training.run import train_run
 from .engines.base import Job, Outcome, Tell
 from .storage import StorageError, run_at
 
@@ -34,9 +36,9 @@ def train(job: Job, cpus: int = 1, tell: Tell | None = None) -> Outcome:
         use_threads(cpus)
     spec = RunSpec.from_dict(job.spec)
 
-    def on_epoch(entry: dict[str, Any]) -> None:
+    def on_epoch(entry: Epoch) -> None:
         if tell is not None:
-            tell(shown(entry))
+            tell({name: entry.get(name) for name in SHOWN})
 
     try:
         with run_at(job.place) as run:
@@ -44,17 +46,17 @@ def train(job: Job, cpus: int = 1, tell: Tell | None = None) -> Outcome:
             run.publish(final=True)
             return Outcome(result, last_entry(run.folder))
     except StorageError as error:
-        return Outcome({"status": "failed", "error": str(error)}, recorded=False)
+        return Outcome(failed(str(error)), recorded=False)
 
 
-def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> dict[str, Any]:
+def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> RunResult:
     run.folder.mkdir(parents=True, exist_ok=True)
     with (
         open(run.folder / "log.txt", "a", encoding="utf-8") as log,
         output_to(log) if alone else contextlib.nullcontext(),
     ):
         try:
-            return run_unit(spec, run.folder, on_epoch, on_checkpoint=run.publish, placement=kind)
+            return train_run(spec, run.folder, on_epoch, on_checkpoint=run.publish, placement=kind)
         except StorageError:
             raise
         except Exception as error:
@@ -62,24 +64,27 @@ def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> dic
             return write_failed(spec, run.folder, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def write_failed(spec: RunSpec, folder: Path, error: str) -> dict[str, Any]:
+def failed(error: str) -> RunResult:
+    """The result of a run that failed here and now."""
+    return RunResult(format=FORMAT, status="failed", error=error, versions=versions(), machine=machine())
+
+
+def write_failed(spec: RunSpec, folder: Path, error: str) -> RunResult:
     """Writes down that a run failed, beside its specification: a worker may have died before it could write even that."""
-    failed = {"status": "failed", "error": error, "versions": versions(), "machine": machine()}
+    result = failed(error)
     if not (folder / "spec.json").exists():
         write_json(folder / "spec.json", spec.to_dict())
-    write_json(folder / "result.json", failed)
-    return failed
-
-
-def shown(entry: dict[str, Any]) -> dict[str, Any]:
-    """A history's entry, shortened to what progress shows."""
-    return {name: entry[name] for name in SHOWN if name in entry}
+    write_json(folder / "result.json", result.to_json())
+    return result
 
 
 def last_entry(folder: Path) -> dict[str, Any] | None:
-    """The last of a run's history, shortened; None where it has none yet."""
+    """The last of a run's history, shortened to what progress shows; None where it has none yet."""
     path = folder / "history.jsonl"
-    return shown(read_json_lines(path)[-1]) if path.exists() else None
+    if not path.exists():
+        return None
+    entry = read_json_lines(path)[-1]
+    return {name: entry.get(name) for name in SHOWN}
 
 
 @contextlib.contextmanager

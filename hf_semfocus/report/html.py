@@ -1,23 +1,24 @@
 """`report.html`: one self-contained page (styles inside, pictures as data URIs, no links out), and the pictures as files."""
 
 import base64
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from matplotlib.figure import Figure
 
+from ..files import atomic_write, read_record
+from ..summary_schema import RunEntry, Summary
+from ..text import accuracy, epochs_text, length_text, number, percent, plural, seconds
 from . import pictures
-from .files import drawn, write_whole
+from .files import render_figure
 from .findings import findings, headline
 from .palette import DARK, LIGHT, Theme, mask_styles
-from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
-from .theory import k_sweep, matched_picture, matched_sentences, number, prediction_picture, sentences, table
-
-FORMAT = 1
+from .spreadsheets import write_spreadsheets
+from .tables import table_rows
+from .theory import k_sweep, matched_picture, matched_sentences, prediction_picture, sentences, table
+from .words import SEEDS_SHOWN, epochs_of, no_pair_text, pair_text, paired_seconds, speed_up_words
 
 
 @dataclass(frozen=True)
@@ -33,29 +34,38 @@ class Picture:
     height: int
 
 
-def write_report(run_dir: Path | str) -> Path:
-    """Writes `report.html` and `figures/*.png` from the `summary.json` of a run directory; returns the page's path.
+def write_report(run_dir: Path | str, summary: Summary | None = None) -> Path:
+    """Writes `report.html`, `figures/*.png` and the tables as CSV, from the `summary.json` of a run directory; returns the page's path.
 
     Each file appears whole or not at all. Make the summary first (`hf_semfocus.comparison.summary.write_summary`).
+
+    Args:
+        run_dir: the run directory.
+        summary: what its `summary.json` holds, where that has been read.
 
     Raises:
         ValueError: there is no summary, or it is damaged or of another format.
     """
     run_dir = Path(run_dir)
-    summary = _read_summary(run_dir / "summary.json")
+    path = run_dir / "summary.json"
+    remedy = f"`semfocus report {run_dir}` makes it again from the runs"
+    if summary is None and not path.is_file():
+        raise ValueError(f"{path} is missing; {remedy}")
+    summary = summary or read_record(path, Summary, remedy)
+    write_spreadsheets(summary, run_dir)
     for name, (draw, *_) in PICTURES.items():
         figure = draw(summary, LIGHT)
         path = run_dir / "figures" / f"{name}.png"
         if figure is not None:
-            write_whole(path, drawn(figure, "png"))
+            atomic_write(path, render_figure(figure, "png"))
         else:  # a picture of an earlier state would contradict the page
             path.unlink(missing_ok=True)
     page = run_dir / "report.html"
-    write_whole(page, render(summary).encode("utf-8"))
+    atomic_write(page, render(summary))
     return page
 
 
-def render(summary: Mapping[str, Any]) -> str:
+def render(summary: Summary) -> str:
     """The page as text. Everything that comes from the summary is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hf_semfocus", "report"),
@@ -63,55 +73,60 @@ def render(summary: Mapping[str, Any]) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    runs = summary["runs"]
+    runs = summary.runs
     found = findings(summary)
     rows = table_rows(summary)
     taus = (_shared_tau(summary, name) for name in ("tau", "heldout_tau"))
     return environment.get_template("report.html.jinja").render(
         s=summary,
-        title=f"{summary['name'] or 'A comparison'}: learning under sparse attention",
+        title=f"{summary.name or 'A comparison'}: learning under sparse attention",
         headline=headline(summary),
-        findings=[(task["name"], [f for f in found if f.task == task["name"]]) for task in summary["tasks"]],
+        findings=[(task.name, [f for f in found if f.task == task.name]) for task in summary.tasks],
         rows=rows,
         blind=any(row.sees_all is False for row in rows),
-        many=any(entry["n_runs"] > SEEDS_SHOWN for entry in summary["aggregates"]),
+        many=any(entry.n_runs > SEEDS_SHOWN for entry in summary.aggregates),
         predicted=sentences(summary),
         matched=matched_sentences(summary),
         quantities=table(summary),
         k_sweep=k_sweep(summary),
         pictures=_pictures(summary),
-        styles=mask_styles(summary["masks"], summary["baseline"]),
+        styles=mask_styles(summary.masks, summary.baseline),
         dark_baseline=DARK.baseline,
         tau=next(taus),
         heldout_tau=next(taus),
-        budget=_only({run["budget"] for run in runs} - {None}),
-        cut=_only({entry["restricted_at"] for entry in summary["speedups"]} - {None}),
-        unfinished=sum(run["status"] == "unfinished" for run in runs),
-        troubled=[run for run in runs if run["diverged"] or run["status"] in ("failed", "unfinished")],
-        censored=[run for run in runs if run["status"] == "censored" and not run["diverged"]],
+        budget=_only({run.budget for run in runs} - {None}),
+        cut=_only({entry.restricted_at for entry in summary.speedups} - {None}),
+        unfinished=sum(run.status == "unfinished" for run in runs),
+        troubled=[run for run in runs if run.diverged or run.status in ("failed", "unfinished")],
+        censored=[run for run in runs if run.status == "censored" and not run.diverged],
         outcome=outcome,
         accuracy=accuracy,
         seconds=seconds,
         plural=plural,
         length_text=length_text,
+        speed_up_words=speed_up_words,
+        pair_text=pair_text,
+        no_pair_text=no_pair_text,
+        epochs_text=epochs_text,
+        paired_seconds=paired_seconds,
     )
 
 
-def outcome(run: Mapping[str, Any]) -> str:
+def outcome(run: RunEntry) -> str:
     """What became of a run, in words."""
-    if run["status"] == "failed":
-        return f"failed: {run['error'] or 'no reason was kept'}"
-    if run["status"] == "unfinished":
-        return "unfinished" if run["epochs_trained"] else "not started, or no epoch yet"
-    if run["diverged"]:
-        before = f" after it had reached τ in epoch {run['epochs_to_tau']}" if run["epochs_to_tau"] else ""
-        return f"diverged in epoch {run['epochs_trained']}{before}"
-    if run.get("stopped") == "settled":
+    if run.status == "failed":
+        return f"failed: {run.error or 'no reason was kept'}"
+    if run.status == "unfinished":
+        return "unfinished" if run.epochs_trained else "not started, or no epoch yet"
+    if run.diverged:
+        before = f" after it had reached τ in epoch {run.epochs_to_tau}" if run.epochs_to_tau else ""
+        return f"diverged in epoch {run.epochs_trained}{before}"
+    if run.stopped == "settled":
         return "reached τ; ended when held-out accuracy had settled"
-    return {"reached": "reached τ", "censored": "censored: budget used up"}[run["status"]]
+    return {"reached": "reached τ", "censored": "censored: budget used up"}[run.status]
 
 
-Draw = Callable[[Mapping[str, Any], Theme], Figure | None]
+Draw = Callable[[Summary, Theme], Figure | None]
 
 PICTURES: dict[str, tuple[Draw, str, str]] = {
     "curves": (
@@ -156,7 +171,7 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
 }  # fmt: skip
 
 
-def _pictures(summary: Mapping[str, Any]) -> list[Picture]:
+def _pictures(summary: Summary) -> list[Picture]:
     made = []
     for name, (draw, title, caption) in PICTURES.items():
         light, dark = draw(summary, LIGHT), draw(summary, DARK)
@@ -167,26 +182,26 @@ def _pictures(summary: Mapping[str, Any]) -> list[Picture]:
     return made
 
 
-def _alt(name: str, summary: Mapping[str, Any]) -> str:
+def _alt(name: str, summary: Summary) -> str:
     """What a reader who does not see the picture must know: the same numbers in words."""
     if name == "curves":
         parts = [
-            f"{entry['task']} {entry['mask']}: training τ at {entry['epochs_to_tau_text']}, "
-            f"held-out {accuracy(entry['final_heldout_mean'])} at the end"
-            for entry in summary["aggregates"]
+            f"{entry.task} {entry.mask}: training τ at {epochs_of(summary.runs_of(entry.task, entry.mask), 'train', 10**6)}, "
+            f"held-out {accuracy(entry.final_heldout_mean)} at the end"
+            for entry in summary.aggregates
         ]
         return "Line charts of accuracy against epochs. " + "; ".join(parts) + "."
     if name == "speedups":
         parts = [
-            f"{entry['task']} {entry['mask']} {'training' if entry['quantity'] == 'train' else 'held-out'}: {entry['text']}"
-            for entry in summary["speedups"]
+            f"{entry.task} {entry.mask} {'training' if entry.quantity == 'train' else 'held-out'}: {speed_up_words(entry)}"
+            for entry in summary.speedups
         ]
         return "Bar chart of speed-ups. " + "; ".join(parts) + "."
     if name == "predictions":
         parts = [
-            f"{unit['task']} {unit['mask']}: speed-up {number(unit['speedup'])}, dispersion ratio "
-            f"{number(unit['dispersion_ratio'])}, separation {number(unit['separation'])}"
-            for unit in summary["analysis"]["units"]
+            f"{unit.task} {unit.mask}: speed-up {number(unit.speedup)}, dispersion ratio "
+            f"{number(unit.get('dispersion_ratio'))}, separation {number(unit.get('separation'))}"
+            for unit in (summary.analysis.units if summary.analysis else [])
         ]
         return "Scatter charts of speed-up against the theory's quantities. " + "; ".join(parts) + "."
     if name == "matched":
@@ -201,8 +216,8 @@ def _alt(name: str, summary: Mapping[str, Any]) -> str:
     return "Scatter chart of dispersion ratio against speed-up. " + "; ".join(parts) + "."
 
 
-def _shared_tau(summary: Mapping[str, Any], name: str) -> str:
-    values = {task.get(name) for task in summary["tasks"]}
+def _shared_tau(summary: Summary, name: str) -> str:
+    values = {task.get(name) for task in summary.tasks}
     return percent(values.pop()) if len(values) == 1 else percent(None)
 
 
@@ -211,20 +226,5 @@ def _only(values: set[int]) -> int | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _read_summary(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; `semfocus report {path.parent}` makes it anew from the runs")
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); `semfocus report {path.parent}` makes it anew") from None
-    if not isinstance(summary, dict) or summary.get("format") != FORMAT:
-        found = summary.get("format") if isinstance(summary, dict) else None
-        raise ValueError(
-            f"{path} has format {found!r}, allowed: {FORMAT}; `semfocus report {path.parent}` makes it anew"
-        )
-    return summary
-
-
 def _data_uri(figure: Figure) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(drawn(figure, "svg")).decode("ascii")
+    return "data:image/svg+xml;base64," + base64.b64encode(render_figure(figure, "svg")).decode("ascii")

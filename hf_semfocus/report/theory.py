@@ -1,13 +1,11 @@
 """What the theory predicts and what was seen, in words and in a picture made from the summary's numbers."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from matplotlib.figure import Figure
 
+from ..summary_schema import Analysis, Matched, Summary, Unit
+from ..text import epochs_text, number, plural
 from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from .palette import LIGHT, Theme, mask_styles
-from .tables import plural
 
 WORDS = {
     "dispersion_ratio": "a smaller dispersion of the kept scores (δ_h/δ_s, at the end)",
@@ -33,49 +31,54 @@ COMPARED = {
     "gradient": "At the same training loss, is the gradient of the loss smaller under {mask}?",
     "trajectory": "At the same training loss, does the loss change less along the path, per unit of length, under {mask}?",
 }
+REASONS = {
+    "not_recorded": "not recorded",
+    "baseline_not_recorded": "{baseline} recorded nothing",
+    "no_common_loss": "no training loss that both went through",
+}
 
 
-def number(value: float | None) -> str:
-    """Three significant digits; "n/a" where a quantity is not defined."""
-    return "n/a" if value is None else f"{value:.3g}"
+def _of(summary: Summary) -> Analysis:
+    """The section of the summary; an empty one where nothing was recorded."""
+    return summary.analysis or Analysis()
 
 
-def sentences(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def sentences(summary: Summary) -> list[tuple[str, str]]:
     """A verdict and a sentence for each prediction; none claims more than its interval carries."""
     found = []
-    for entry in (summary.get("analysis") or {}).get("correlations", []):
-        what = WORDS[entry["quantity"]]
-        points = f"{plural(entry['n'], 'point')} on {plural(entry['tasks'], 'task')}"
-        if entry["rho"] is None:
-            why = "too few for a correlation" if entry["verdict"] == "too few tasks" else "whose ranks are all equal"
+    for entry in _of(summary).correlations:
+        what = WORDS[entry.quantity]
+        points = f"{plural(entry.n, 'point')} on {plural(entry.tasks, 'task')}"
+        if entry.rho is None:
+            why = "too few for a correlation" if entry.verdict == "too few tasks" else "whose ranks are all equal"
             text = f"Faster learning goes with {what}: not judged, {points} are {why}."
-            if entry["verdict"] != "too few tasks":
+            if entry.verdict != "too few tasks":
                 text = f"Faster learning goes with {what}: not judged, {points}, {why}."
         else:
-            interval = f"ρ = {entry['rho']:.2f} [{entry['low']:.2f}, {entry['high']:.2f}], {points}"
+            interval = f"ρ = {entry.rho:.2f} [{entry.low:.2f}, {entry.high:.2f}], {points}"
             said = {
                 "as predicted": "seen",
                 "against the prediction": "the opposite was seen",
                 "open": "open, the interval includes 0",
-            }[entry["verdict"]]
+            }[entry.verdict]
             text = f"Faster learning goes with {what}: {said} (rank correlation with the speed-up {interval})."
-        found.append((entry["verdict"], text))
+        found.append((entry.verdict, text))
     return found
 
 
-def matched_sentences(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def matched_sentences(summary: Summary) -> list[tuple[str, str]]:
     """For each mask and Lipschitz estimate the answer to whether it is smaller than the baseline's, and the ratios.
 
     The answer counts tasks: "yes" or "no" where all tasks that can be judged lie on that side, "mixed" where they disagree,
     "open" where no interval excludes 1.
     """
-    analysis, baseline = summary.get("analysis") or {}, summary["baseline"]
-    by_mask: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for entry in analysis.get("matched") or []:
-        by_mask.setdefault((entry["mask"], entry["quantity"]), []).append(entry)
+    baseline = summary.baseline
+    by_mask: dict[tuple[str, str], list[Matched]] = {}
+    for entry in _of(summary).matched:
+        by_mask.setdefault((entry.mask, entry.quantity), []).append(entry)
     said = []
     for (mask, quantity), entries in by_mask.items():
-        count = {verdict: sum(e["verdict"] == verdict for e in entries) for verdict in ("smaller", "larger", "open")}
+        count = {verdict: sum(e.verdict == verdict for e in entries) for verdict in ("smaller", "larger", "open")}
         judged = [word for word in ("smaller", "larger") if count[word]]
         answer = {(): "open", ("smaller",): "yes", ("larger",): "no"}.get(tuple(judged), "mixed")
         parts = [f"{word} on {count[word]}" for word in ("smaller", "larger", "open") if count[word]]
@@ -83,63 +86,59 @@ def matched_sentences(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         parts += [f"not comparable on {missing}"] if missing else []
         tasks = plural(len(entries), "task")
         text = f"{COMPARED[quantity].format(mask=mask)} Of {tasks}: {', '.join(parts)}. Ratio to {baseline}'s: "
-        said.append((answer, text + "; ".join(map(_matched_words, entries)) + "."))
+        said.append((answer, text + "; ".join(_matched_words(entry, baseline) for entry in entries) + "."))
     return said
 
 
-def _matched_words(entry: Mapping[str, Any]) -> str:
-    if entry["ratio"] is None:
-        reasons = dict.fromkeys(one["reason"] for one in entry["without_pair"])
-        return f"{entry['task']} n/a ({', '.join(reasons)})"
-    pairs = entry["pairs"]
-    interval = "" if entry["low"] is None else f" [{number(entry['low'])}, {number(entry['high'])}]"
-    words = f"{entry['task']} {number(entry['ratio'])}{interval}, smaller in {entry['smaller']} of {plural(len(pairs), 'pair')}"
-    if "high" in pairs[0]:
-        high, low = (max(pair["high"] for pair in pairs), min(pair["low"] for pair in pairs))
+def _matched_words(entry: Matched, baseline: str) -> str:
+    reasons = dict.fromkeys(REASONS[one.reason].format(baseline=baseline) for one in entry.without_pair)
+    if entry.ratio is None:
+        return f"{entry.task} n/a ({', '.join(reasons)})"
+    pairs = entry.pairs
+    interval = "" if entry.low is None else f" [{number(entry.low)}, {number(entry.high)}]"
+    words = f"{entry.task} {number(entry.ratio)}{interval}, smaller in {entry.smaller} of {plural(len(pairs), 'pair')}"
+    highs, lows = ([value for pair in pairs if (value := pair[end]) is not None] for end in ("high", "low"))
+    if highs:
+        high, low = max(highs), min(lows)
         words += f", training losses {number(high)} to {number(low)}"
-    if entry["without_pair"]:
-        reasons = dict.fromkeys(one["reason"] for one in entry["without_pair"])
-        words += f" ({plural(len(entry['without_pair']), 'pair')} left out: {', '.join(reasons)})"
+    if entry.without_pair:
+        words += f" ({plural(len(entry.without_pair), 'pair')} left out: {', '.join(reasons)})"
     return words
 
 
-def table(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+def table(summary: Summary) -> list[dict[str, str]]:
     """The units as text, a row a task and mask."""
-    return [_row(unit) for unit in (summary.get("analysis") or {}).get("units", [])]
+    return [_row(unit) for unit in _of(summary).units]
 
 
-def k_sweep(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+def k_sweep(summary: Summary) -> list[dict[str, str]]:
     """The ``topk:k`` masks by task and k."""
-    units: Sequence[Mapping[str, Any]] = (summary.get("analysis") or {}).get("k_sweep", [])
-    order = list(dict.fromkeys(unit["task"] for unit in units))
-    return [_row(unit) for task in order for unit in units if unit["task"] == task]
+    units = _of(summary).k_sweep
+    order = list(dict.fromkeys(unit.task for unit in units))
+    return [_row(unit) for task in order for unit in units if unit.task == task]
 
 
-def _row(unit: Mapping[str, Any]) -> dict[str, str]:
+def _row(unit: Unit) -> dict[str, str]:
     names = (*LABELS, "dispersion", "dispersion_ratio_initial", "heldout", "trajectory_median", "trajectory_max")
     row = {name: number(unit.get(name)) for name in names}
-    bound = " (censored)" if unit["censored"] else ""
+    bound = " (censored)" if unit.censored else ""
     return {
         **row,
-        "task": unit["task"],
-        "mask": unit["mask"],
-        "k": str(unit["k"] or ""),
-        "epochs": unit["epochs"],
-        "speedup": number(unit["speedup"]) + bound,
+        "task": unit.task,
+        "mask": unit.mask,
+        "k": str(unit.k or ""),
+        "epochs": ", ".join(map(epochs_text, unit.epochs)),
+        "speedup": number(unit.speedup) + bound,
     }
 
 
-def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
+def prediction_picture(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     """Speed-up against each quantity, a point a task and mask. None where nothing was recorded, or only the baseline."""
-    units = [
-        unit
-        for unit in (summary.get("analysis") or {}).get("units", [])
-        if unit["mask"] != summary["baseline"] and unit["speedup"] is not None
-    ]
+    units = [unit for unit in _of(summary).units if unit.mask != summary.baseline and unit.speedup is not None]
     shown = [name for name in LABELS if any(unit.get(name) is not None for unit in units)]
     if not shown:
         return None
-    styles = mask_styles(summary["masks"], summary["baseline"], theme)
+    styles = mask_styles(summary.masks, summary.baseline, theme)
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(9.6, 3.1 * rows + 0.5), layout="constrained", facecolor=theme.paper)
@@ -151,16 +150,16 @@ def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figu
         for unit in units:
             if unit.get(name) is None:
                 continue
-            style = styles[unit["mask"]]
-            axes.plot(unit[name], unit["speedup"], style.marker, color=style.colour, markersize=6,
-                      markerfacecolor=theme.paper if unit["censored"] else style.colour)  # fmt: skip
+            style = styles[unit.mask]
+            axes.plot(unit[name], unit.speedup, style.marker, color=style.colour, markersize=6,
+                      markerfacecolor=theme.paper if unit.censored else style.colour)  # fmt: skip
         plain_log_ticks(axes.yaxis)
         axes.margins(0.12, 0.18)
         axes.set_title(LABELS[name], **title_style(theme))
     for axes in panels[len(shown) :]:
         axes.set_visible(False)
-    masks = [mask for mask in summary["masks"] if any(unit["mask"] == mask for unit in units)]
-    hollow = "; hollow: with censored runs" if any(unit["censored"] for unit in units) else ""
+    masks = [mask for mask in summary.masks if any(unit.mask == mask for unit in units)]
+    hollow = "; hollow: with censored runs" if any(unit.censored for unit in units) else ""
     figure.supylabel(f"speed-up (restricted means{hollow}), a point a task", color=theme.ink, fontsize=9)
     figure.legend(
         handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
@@ -169,20 +168,16 @@ def prediction_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figu
     return figure
 
 
-def matched_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
+def matched_picture(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     """Gradient norms where masks are compared: against the training loss, which falls to the right; a line a pair and mask.
 
     None where no pair of runs could be compared.
     """
-    entries = [
-        entry
-        for entry in (summary.get("analysis") or {}).get("matched") or []
-        if entry["quantity"] == "gradient" and entry["pairs"]
-    ]
+    entries = [entry for entry in _of(summary).matched if entry.quantity == "gradient" and entry.pairs]
     if not entries:
         return None
-    styles = mask_styles(summary["masks"], summary["baseline"], theme)
-    tasks = list(dict.fromkeys(entry["task"] for entry in entries))
+    styles = mask_styles(summary.masks, summary.baseline, theme)
+    tasks = list(dict.fromkeys(entry.task for entry in entries))
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(9.6, 2.9 * rows + 0.7), layout="constrained", facecolor=theme.paper)
@@ -191,11 +186,11 @@ def matched_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure 
         prepare(axes, theme)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        for entry in (entry for entry in entries if entry["task"] == task):
-            for pair in entry["pairs"]:
-                for mask, values in ((summary["baseline"], pair["base"]), (entry["mask"], pair["own"])):
+        for entry in (entry for entry in entries if entry.task == task):
+            for pair in entry.pairs:
+                for mask, values in ((summary.baseline, pair.base), (entry.mask, pair.own)):
                     style = styles[mask]
-                    axes.plot(pair["losses"], values, color=style.colour, marker=style.marker, markersize=3.5,
+                    axes.plot(pair.losses, values, color=style.colour, marker=style.marker, markersize=3.5,
                               linewidth=1.1, alpha=0.8)  # fmt: skip
         axes.invert_xaxis()
         for axis in (axes.xaxis, axes.yaxis):
@@ -205,9 +200,7 @@ def matched_picture(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure 
     for axes in panels[len(tasks) :]:
         axes.set_visible(False)
     figure.supylabel("‖∇loss‖", color=theme.ink, fontsize=9)
-    masks = [
-        mask for mask in summary["masks"] if mask == summary["baseline"] or any(e["mask"] == mask for e in entries)
-    ]
+    masks = [mask for mask in summary.masks if mask == summary.baseline or any(e.mask == mask for e in entries)]
     figure.legend(
         handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
         **legend_style(theme),

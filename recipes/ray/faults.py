@@ -24,7 +24,7 @@ import yaml
 from filelock import FileLock
 
 from hf_semfocus.comparison.storage import UrlStore, is_url, local_copy
-from hf_semfocus.files import read_json, read_json_lines, write_atomically, write_json
+from hf_semfocus.files import atomic_write, read_json, read_json_lines, write_json
 
 ROOT = Path(__file__).parents[2]
 MARK = "SEMFOCUS_FAULT_CAMPAIGN"
@@ -375,16 +375,18 @@ def main() -> int:
     told = {"seed": options.seed, "rows": campaign.rows, "left behind": left, "note": note}
     minutes = (time.monotonic() - began) / 60
     bad = note or sum(left.values()) or any(row["lost"] + row["unasked"] + row["differing"] for row in campaign.rows)
+    command = f"python recipes/ray/faults.py --seed {options.seed} --moments {options.moments}"
+    if options.on:
+        command += f" --on {' '.join(options.on)}"
     text = (
-        f"{len(campaign.rows)} faults, seed {options.seed}, {minutes:.0f} minutes: python recipes/ray/faults.py --seed {options.seed} "
-        f"--moments {options.moments}{' --on ' + ' '.join(options.on) if options.on else ''}\n\n{table(campaign.rows) if campaign.rows else 'none'}\n\n"
+        f"{len(campaign.rows)} faults in {minutes:.0f} minutes: {command}\n\n{table(campaign.rows) if campaign.rows else 'none'}\n\n"
         f"left behind: {', '.join(f'{count} {what}' for what, count in left.items())}\n"
         + (f"{note}\n" if note else "")
         + ("something was lost\n" if bad else "every history and result is that of the undisturbed comparison\n")
     )
     print(text)
     if options.output is not None:
-        write_atomically(options.output.with_suffix(".txt"), text)
+        atomic_write(options.output.with_suffix(".txt"), text)
         write_json(options.output.with_suffix(".json"), told)
     return 1 if bad else 0
 

@@ -14,7 +14,7 @@ import psutil
 
 from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.engines.base import Engine, Job, Outcome
-from hf_semfocus.files import write_atomically
+from hf_semfocus.files import atomic_write
 
 ROOT = Path(__file__).parents[2]
 SLOTS = 2
@@ -78,7 +78,7 @@ load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cor
 """
     print(text)
     if options.output is not None:
-        write_atomically(options.output, text)
+        atomic_write(options.output, text)
     return 0
 
 

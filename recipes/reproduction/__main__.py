@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hf_semfocus.files import write_atomically, write_json
-from hf_semfocus.report.files import drawn, write_whole
+from hf_semfocus.files import atomic_write, write_json
+from hf_semfocus.report.files import render_figure
 
 from .archive import RESULTS
 from .page import counts, markdown
@@ -26,11 +26,11 @@ def write_page(stored: Mapping[str, Sequence[StoredRun]], results: Path) -> Tier
     for name, figure in figures.items():
         path = results / "paper" / f"{name}.png"
         if figure is not None:
-            write_whole(path, drawn(figure, "png"))
+            atomic_write(path, render_figure(figure, "png"))
         else:
             path.unlink(missing_ok=True)
     write_json(results / "paper.json", tier.to_dict())
-    write_atomically(results / "paper.md", markdown(tier, names))
+    atomic_write(results / "paper.md", markdown(tier, names))
     return tier
 
 

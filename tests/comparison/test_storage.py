@@ -137,7 +137,7 @@ def test_a_failed_run_is_recorded_and_tried_again(memory, undisturbed, monkeypat
         raise RuntimeError("no luck")
 
     with monkeypatch.context() as patched:
-        patched.setattr(workers, "run_unit", fails)
+        patched.setattr(workers, "train_run", fails)
         results = compare(asked, memory, engine=inline())
     assert {result["status"] for result in results} == {"failed"}
     assert "no luck" in results[0]["error"]

@@ -4,6 +4,8 @@ import json
 import math
 from pathlib import Path
 
+from hf_semfocus.experiments.spec import mask_slug
+
 CHANCE = {"even_pairs": 0.5, "cycle_navigation": 0.2, "missing_duplicate_string": 0.5}
 REACH = {
     "full": {"left": 19, "right": 19, "sees_all": True, "text": "all"},
@@ -28,6 +30,12 @@ EVERYTHING = {
         "topk:5": [26, 30, None],
     },
 }
+
+
+def update(record, **changes):
+    """Changes fields of a summary's record, which is otherwise as it was."""
+    for name, value in changes.items():
+        setattr(record, name, value)
 
 
 def accuracy_at(epoch, target, chance, phase):
@@ -71,7 +79,7 @@ def write_run_directory(folder, outcomes=None, *, budget=40, generalises=True, n
 
 
 def write_run(folder, task, mask, seed, outcome, budget=40, generalises=True, lag=2):
-    path = folder / "runs" / task / mask.replace(":", "-").replace("+", "_") / f"seed-{seed}"
+    path = folder / "runs" / task / mask_slug(mask) / f"seed-{seed}"
     path.mkdir(parents=True)
     kind, _, number = outcome.partition(":") if isinstance(outcome, str) else ("", "", "")
     target = outcome if isinstance(outcome, int) else None

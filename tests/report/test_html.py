@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from hf_semfocus.report.html import outcome, render, write_report
-from tests.report.synthetic import write_run_directory
+from hf_semfocus.summary_schema import RunEntry
+from tests.report.synthetic import update, write_run_directory
 
 VOID = {"meta", "br", "img", "source", "link", "hr", "input"}
 
@@ -114,11 +115,10 @@ def test_pictures_are_inside_with_a_dark_twin_and_words(report):
 def test_everything_from_the_files_is_escaped(summary_of):
     evil = '<script>alert("x")</script>'
     summary = summary_of("quickstart")
-    summary.update(name=evil, note=evil, command=evil, versions={evil: evil}, machine={evil: evil})
-    summary["runs"][0].update(status="failed", error=evil)
-    summary["tasks"][0]["hyperparameters"]["training"][evil] = evil
-    summary["tasks"][0]["label_histogram"] = {evil: 3}
-    summary["aggregates"][0]["epochs_to_tau_text"] = evil
+    update(summary, name=evil, note=evil, command=evil, versions={evil: evil}, machine={evil: evil})
+    update(summary.runs[0], status="failed", error=evil)
+    summary.tasks[0].hyperparameters["training"][evil] = evil
+    summary.tasks[0].label_histogram = {evil: 3}
     text = render(summary)
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 10
@@ -156,7 +156,7 @@ def test_one_mask_and_all_reached(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "is missing"), ("{", "is damaged"), (json.dumps({"format": 9}), "format 9"), ("[]", "format None")],
+    [(None, "is missing"), ("{", "is damaged"), (json.dumps({"format": 9}), "format is '9'"), ("[]", "is damaged")],
 )
 def test_a_summary_that_cannot_be_read_is_named(tmp_path, content, message):
     if content is not None:
@@ -168,24 +168,27 @@ def test_a_summary_that_cannot_be_read_is_named(tmp_path, content, message):
 
 
 def test_outcomes_in_words():
-    run = {"status": "reached", "diverged": True, "epochs_trained": 9, "epochs_to_tau": 5, "error": None}
+    ended = {"status": "reached", "diverged": True, "epochs_trained": 9, "epochs_to_tau": 5, "error": None}
+    run = RunEntry.model_construct(**ended)
     assert outcome(run) == "diverged in epoch 9 after it had reached τ in epoch 5"
-    assert outcome({**run, "diverged": False}) == "reached τ"
-    assert outcome({**run, "status": "censored", "diverged": False}) == "censored: budget used up"
+    run.diverged = False
+    assert outcome(run) == "reached τ"
+    run.status = "censored"
+    assert outcome(run) == "censored: budget used up"
 
 
 def test_the_page_explains_censoring_with_the_budget_that_was_used(summary_of):
     summary = summary_of("everything")
-    assert {run["budget"] for run in summary["runs"]} - {None} == {40}
-    for run in summary["runs"]:
-        run["budget"] = run["budget"] and 30
-    for entry in summary["speedups"]:
-        entry["restricted_at"] = entry["restricted_at"] and 30
+    assert {run.budget for run in summary.runs} - {None} == {40}
+    for run in summary.runs:
+        run.budget = run.budget and 30
+    for entry in summary.speedups:
+        entry.restricted_at = entry.restricted_at and 30
     text = Page(render(summary)).text
     assert "It is shown as “>30”: never dropped, never counted as 30." in text
     assert "the smallest budget of the runs (“at 30”)" in text
-    summary["runs"][0]["budget"] = 25
-    summary["speedups"][0]["restricted_at"] = 25
+    summary.runs[0].budget = 25
+    summary.speedups[0].restricted_at = 25
     text = Page(render(summary)).text
     assert "It is shown as “>” and the epochs it had: never dropped, never counted as those." in text
     assert "the smallest budget of the runs. A run" in text

@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgba
 
 from hf_semfocus.report import pictures
 from hf_semfocus.report.palette import DARK, LIGHT, mask_styles
+from tests.report.synthetic import update
 
 
 def test_band_by_hand():
@@ -78,7 +79,8 @@ def test_a_task_of_which_no_pair_tells_anything_has_one_line(summary_of):
     silent = {"estimate": None, "low": 0.0, "high": None, "undetermined": 3, "n_pairs": 3}
     for entry in summary["speedups"]:
         if entry["task"] == "even_pairs":
-            entry.update(silent, pairs=[{**pair, "lower": 0.0, "upper": None} for pair in entry["pairs"]])
+            pairs = [pair.model_copy(update={"lower": 0.0, "upper": None}) for pair in entry.pairs]
+            update(entry, **silent, pairs=pairs)
     masks = {entry["mask"] for entry in summary["speedups"] if entry["task"] == "even_pairs"}
     figure = pictures.speedups(summary)
     changed = [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -104,7 +106,7 @@ def test_keys_name_what_is_there(summary_of):
 def test_tasks_that_are_not_drawn_are_named_and_fit(summary_of):
     summary = summary_of("everything")
     names = [f"task_number_{index}_of_many" for index in range(9)]
-    summary["tasks"] += [{**summary["tasks"][0], "name": name} for name in names]
+    summary.tasks += [summary.tasks[0].model_copy(update={"name": name}) for name in names]
     title = pictures.dispersion(summary).axes[0].get_title(loc="left")
     assert all(name in title for name in names)
     assert max(map(len, title.splitlines())) <= pictures.LINE
@@ -120,9 +122,9 @@ def test_dispersion_points_by_hand(summary_of):
 
 def test_nothing_to_draw_is_none_and_not_an_empty_picture(summary_of):
     summary = summary_of("quickstart")
-    for run in summary["runs"]:
-        run.update(dispersion=None, history=[])
-    summary["speedups"] = []
+    for run in summary.runs:
+        update(run, dispersion=None, history=[])
+    summary.speedups = []
     assert [draw(summary) for draw in (pictures.curves, pictures.speedups, pictures.dispersion)] == [None] * 3
 
 

@@ -4,18 +4,18 @@ from hf_semfocus.comparison.theory import PREDICTED
 from hf_semfocus.report.html import render
 from hf_semfocus.report.theory import matched_picture, prediction_picture, sentences
 from tests.comparison.test_theory import MASKS, TASKS, made
+from tests.report.synthetic import update
 
 
 def test_every_prediction_has_words_in_the_report(summary_of):
     summary = summary_of("quickstart")
-    assert summary["analysis"] is None
+    assert summary.analysis is None
     assert "What the theory predicts" not in render(summary)
     assert prediction_picture(summary) is None
     assert matched_picture(summary) is None
-    summary["analysis"] = made(-1)
-    summary["masks"], summary["baseline"] = MASKS, "full"
-    summary["tasks"] = [{**summary["tasks"][0], "name": task} for task in TASKS]
-    summary["runs"], summary["aggregates"], summary["speedups"], summary["reach"] = [], [], [], []
+    tasks = [summary.tasks[0].model_copy(update={"name": task}) for task in TASKS]
+    update(summary, analysis=made(-1), masks=MASKS, baseline="full", tasks=tasks)
+    update(summary, runs=[], aggregates=[], speedups=[], reach=[])
     said = sentences(summary)
     assert len(said) == len(PREDICTED)
     assert said[0][0] == "as predicted"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...schema import RunResult
+
 POLL_SECONDS = 0.5
 
 
@@ -58,12 +60,12 @@ class Outcome:
     """What came of a run.
 
     Args:
-        result: as in result.json.
+        result: as in `result.json`.
         entry: the last epoch's, shortened to what progress shows.
         recorded: the result stands in the run's place.
     """
 
-    result: dict[str, Any]
+    result: RunResult
     entry: dict[str, Any] | None = None
     recorded: bool = True
 
@@ -73,7 +75,7 @@ class LostRunError(Exception):
 
 
 Tell = Callable[[dict[str, Any]], None]
-"""Hears of each epoch's history entry."""
+"""Hears of each epoch's history entry, shortened to what progress shows."""
 Work = Callable[[Job, int, Tell | None], Outcome]
 """Trains a job with so many threads, in whatever process or node the engine calls it."""
 

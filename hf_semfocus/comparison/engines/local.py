@@ -17,7 +17,7 @@ from pebble import ProcessExpired, ProcessPool
 from tqdm import tqdm
 
 from ...training.environment import available_cores
-from ...training.locking import end_with
+from ...training.locking import exit_with_parent
 from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, worker_environment
 
 
@@ -56,7 +56,7 @@ def _begin(parent: int) -> None:
     """What a worker does first."""
     # The bars of libraries would make a lock for all processes: a semaphore, left behind by a worker that is stopped as it ends.
     tqdm.set_lock(threading.RLock())
-    end_with(parent)
+    exit_with_parent(parent)
 
 
 @contextlib.contextmanager
