@@ -104,6 +104,7 @@ def test_engines_take_no_more_jobs_than_they_have_room_for():
         ("slurm", {}, "allowed: inline, local, ray"),
         ("local", {"address": "auto"}, "--engine ray"),
         ("local", {"gpus": 0.5}, "--engine ray"),
+        ("local", {"cpus": 10**6}, "the cores of this machine"),
         ("ray", {"address": "127.0.0.1:1"}, "no Ray cluster answers there"),
         ("ray", {"address": "there"}, "HOST:PORT"),
     ],
