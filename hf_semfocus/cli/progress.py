@@ -14,6 +14,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+MOST_BARS = 16  # of runs at work: a cluster has more of them than a terminal has lines
+
 
 def _percent(value: float | None) -> str:
     return "    –" if value is None else f"{value:5.3f}"
@@ -96,6 +98,7 @@ class ComparisonBars(_Bars):
             MofNCompleteColumn(),
             TextColumn("{task.fields[accuracies]}"),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             console=console,
             disable=not console.is_interactive,
         )
@@ -127,11 +130,11 @@ class ComparisonBars(_Bars):
         for row in standing:
             name, label = row.unit.name, f"{row.unit.task} {row.unit.label} seed {row.unit.seed}"
             if row.state == "running":
-                if name not in self.bars:
+                if name not in self.bars and len(self.bars) < MOST_BARS:
                     self.bars[name] = self.progress.add_task(
                         label, total=row.unit.training.epochs, accuracies="starting"
                     )
-                if row.entry:
+                if row.entry and name in self.bars:
                     self.progress.update(
                         self.bars[name], completed=row.entry["epoch"], accuracies=accuracies(row.entry)
                     )
