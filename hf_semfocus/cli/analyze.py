@@ -83,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_libraries()
     from ..analysis.analyze import plain
     from ..analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
+    from ..comparison.storage import local_copy
     from ..experiments.imports import import_strategies
     from ..files import atomic_write, write_json
     from ..products import use_fast_products
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     use_fast_products()
     out = console()
     import_strategies(options.imports)
-    sources = [source_of(Path(name)) for name in options.checkpoints]
+    sources = [source_of(local_copy(name)) for name in options.checkpoints]
     mask = chosen_mask(options.mask, sources)
     examples, batch_size = (PAPER_EXAMPLES, PAPER_BATCH) if options.paper else (EXAMPLES, BATCH)
     options.examples = examples if options.examples is None else options.examples

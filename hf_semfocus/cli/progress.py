@@ -14,13 +14,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+MOST_BARS = 16  # of runs at work: a cluster has more of them than a terminal has lines
+
 
 def _percent(value: float | None) -> str:
     return "    –" if value is None else f"{value:5.3f}"
 
 
-def accuracies(entry: dict[str, Any] | None) -> str:
-    """The two accuracies of a history entry: "train 0.912  held-out 0.887"."""
+def accuracies(entry: Any) -> str:
+    """The two accuracies of a history entry, which may be None: "train 0.912  held-out 0.887"."""
     entry = entry or {}
     train = entry.get("train_accuracy")
     if train is None:  # not measured: what the epoch's steps saw
@@ -71,7 +73,7 @@ class EpochBar(_Bars):
         )
         self.bar = self.progress.add_task(name, total=epochs, accuracies=accuracies(None))
 
-    def update(self, entry: dict[str, Any]) -> None:
+    def update(self, entry: Any) -> None:
         """Shows an epoch's history entry."""
         self.progress.update(self.bar, completed=entry["epoch"], accuracies=accuracies(entry))
         if not self.console.is_interactive:
@@ -96,6 +98,7 @@ class ComparisonBars(_Bars):
             MofNCompleteColumn(),
             TextColumn("{task.fields[accuracies]}"),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             console=console,
             disable=not console.is_interactive,
         )
@@ -127,11 +130,11 @@ class ComparisonBars(_Bars):
         for row in standing:
             name, label = row.unit.name, f"{row.unit.task} {row.unit.label} seed {row.unit.seed}"
             if row.state == "running":
-                if name not in self.bars:
+                if name not in self.bars and len(self.bars) < MOST_BARS:
                     self.bars[name] = self.progress.add_task(
                         label, total=row.unit.training.epochs, accuracies="starting"
                     )
-                if row.entry:
+                if row.entry and name in self.bars:
                     self.progress.update(
                         self.bars[name], completed=row.entry["epoch"], accuracies=accuracies(row.entry)
                     )

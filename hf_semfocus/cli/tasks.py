@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, path
+from .parsing import add_command, add_import, path
 from .terminal import console, made
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ def add_parser(commands: Any) -> None:
     text = "list the tasks: level, vocabulary, labels, chance, an example"
     parser = add_command(commands, "tasks", text, "semfocus tasks", run)
     parser.add_argument("task", nargs="?", help="show one task in full")
+    add_import(parser)
     parser.add_argument(
         "--pictures", type=path, metavar="DIR", help="also draw the example of each task into this folder"
     )
@@ -24,7 +25,9 @@ def run(options: argparse.Namespace) -> int:
     """Draws the pictures that are asked for, then prints."""
     from ..data import list_tasks
     from ..data.pictures import draw_example
+    from ..experiments.imports import import_strategies
 
+    import_strategies(options.imports)
     table = _task_table() if options.task is None else _one_task(options.task)
     out = console()
     folder = made(options.pictures)

@@ -49,11 +49,12 @@ def run(options: argparse.Namespace) -> int:
     parse(RunSpec, {"task": options.task, **configured}, "run")  # what is wrong in the file is not overridden silently
     values = merged(configured, asked(options), {"task": options.task})
     spec = RunSpec.from_dict(values)
-    if values.get("mask_source") not in (None, spec.mask_source):
-        raise ValueError(
-            f"mask_source is {values['mask_source']!r}, and the code of {spec.mask} has {spec.mask_source!r}; leave mask_source "
-            "out to train with the code as it is"
-        )
+    for source, whose in (("mask_source", spec.mask), ("task_source", spec.task)):
+        if values.get(source) not in (None, now := getattr(spec, source)):
+            raise ValueError(
+                f"{source} is {values[source]!r}, and the code of {whose} has {now!r}; leave {source} out to train with the code "
+                "as it is"
+            )
     if options.threads is not None and options.threads < 1:
         raise ValueError(f"threads is {options.threads}; allowed: at least 1")
     quiet_libraries()

@@ -31,9 +31,11 @@ def _named(tasks: Any) -> Any:
 
 def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings are right by themselves, before others are merged with them."""
-    for key in ("task", "mask", "variant", "seed", "mask_source"):
+    for key in ("task", "mask", "variant", "seed", "mask_source", "task_source"):
         if key in settings:
-            whose = "follows from the mask's file" if key == "mask_source" else "belongs to the experiment's grid"
+            whose = (
+                f"follows from the {key[:4]}'s file" if key.endswith("_source") else "belongs to the experiment's grid"
+            )
             raise ValueError(f"{key!r} stands in the settings: it {whose}")
     parse(RunSpec, {"task": "", **{key: value for key, value in settings.items() if key != KEY}}, "run")
     return settings

@@ -55,8 +55,8 @@ def speedups(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     """Speed-ups as bars from 1 on a logarithmic axis, training on the left, held-out on the right.
 
     Full bars with a line: geometric mean and 95 % interval. Pale bars that end in an arrow: only a bound of the median is known (some
-    runs were censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room. A task of which no pair
-    tells anything has one line.
+    runs were censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room. A task with
+    no bound in any pair has one line.
     """
     entries = [entry for entry in summary.speedups if entry.n_pairs]
     if not entries:
@@ -152,8 +152,8 @@ def dispersion(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), **legend_style(theme))
     keys = [Line2D([], [], color=theme.ink, marker=shapes[task], linestyle="", label=task) for task in tasks]
     if undecided := [task.name for task in summary.tasks if task.name not in tasks]:
-        told = f"not there, as no speed-up or no dispersion is known: {', '.join(undecided)}"
-        axes.set_title(textwrap.fill(told, LINE), **title_style(theme))
+        note = f"not there, as no speed-up or no dispersion is known: {', '.join(undecided)}"
+        axes.set_title(textwrap.fill(note, LINE), **title_style(theme))
     figure.legend(handles=keys, loc="outside lower center", ncols=min(4, len(keys)), **legend_style(theme))
     return figure
 
