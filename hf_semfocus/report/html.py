@@ -1,36 +1,51 @@
-"""`report.html`: one self-contained page (styles inside, pictures as data URIs, no links out), and the pictures as files."""
+"""`report.html`: one self-contained page (styles, script and pictures inside, no links out), and the pictures as files."""
 
-import base64
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from . import pictures
 from .files import drawn, write_whole
-from .findings import findings, headline
+from .findings import CLEAR, Finding, findings, headline
+from .inline_svg import inline_svg
 from .palette import DARK, LIGHT, Theme, mask_styles
-from .tables import SEEDS_SHOWN, accuracy, length_text, percent, plural, seconds, table_rows
-from .theory import k_sweep, matched_picture, matched_sentences, number, prediction_picture, sentences, table
+from .tables import Row, accuracy, length_text, percent, plural, seconds, table_rows
+from .theory import k_sweep, matched_sentences, number, sentences, table
+from .theory_pictures import matched, matched_panel, matched_picture, predicted, predicted_panel, prediction_picture
 
 FORMAT = 1
+FEW = 6  # comparisons that one sentence can tell
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture as the page shows it: the same drawing for light and for dark, as data URIs."""
+class Entry:
+    """A task and mask on the page.
 
-    title: str
-    light: str
-    dark: str
-    alt: str
-    caption: str
-    width: int
-    height: int
+    Args:
+        row: its numbers as text.
+        finding: what they mean; None for the baseline, and where there is no speed-up.
+        speedups: the summary's speed-ups, "train" and "heldout", as far as there are some.
+        verdict: "faster", "slower" (each with `sure` where the interval excludes 1), "undecided" or "none".
+        short: the speed-up in a few characters.
+        order: what the table is sorted by, of each column.
+    """
+
+    row: Row
+    finding: Finding | None
+    speedups: Mapping[str, Mapping[str, Any]]
+    verdict: str
+    sure: bool
+    short: str
+    order: Mapping[str, float | None]
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -58,30 +73,30 @@ def write_report(run_dir: Path | str) -> Path:
 def render(summary: Mapping[str, Any]) -> str:
     """The page as text. Everything that comes from the summary is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("hf_semfocus", "report"),
+        loader=jinja2.PackageLoader("hf_semfocus", "report/templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
     )
     runs = summary["runs"]
-    found = findings(summary)
-    rows = table_rows(summary)
+    entries = _entries(summary)
     taus = (_shared_tau(summary, name) for name in ("tau", "heldout_tau"))
     return environment.get_template("report.html.jinja").render(
         s=summary,
         title=f"{summary['name'] or 'A comparison'}: learning under sparse attention",
-        headline=headline(summary),
-        findings=[(task["name"], [f for f in found if f.task == task["name"]]) for task in summary["tasks"]],
-        rows=rows,
-        blind=any(row.sees_all is False for row in rows),
-        many=any(entry["n_runs"] > SEEDS_SHOWN for entry in summary["aggregates"]),
+        sentence=_sentence(summary, entries),
+        entries=entries,
+        cells={(entry.row.task, entry.row.mask): entry for entry in entries},
+        forest=_forest([entry for entry in entries if entry.finding]),
         predicted=sentences(summary),
         matched=matched_sentences(summary),
         quantities=table(summary),
         k_sweep=k_sweep(summary),
-        pictures=_pictures(summary),
+        curves=_curves(summary),
+        theory=_theory(summary),
         styles=mask_styles(summary["masks"], summary["baseline"]),
-        dark_baseline=DARK.baseline,
+        base_colours=(LIGHT.baseline, DARK.baseline),
         tau=next(taus),
         heldout_tau=next(taus),
         budget=_only({run["budget"] for run in runs} - {None}),
@@ -95,6 +110,112 @@ def render(summary: Mapping[str, Any]) -> str:
         plural=plural,
         length_text=length_text,
     )
+
+
+def _entries(summary: Mapping[str, Any]) -> list[Entry]:
+    """Every task and mask, with all that the page says of it."""
+    found = {(finding.task, finding.mask): finding for finding in findings(summary)}
+    speedups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for entry in summary["speedups"]:
+        speedups.setdefault((entry["task"], entry["mask"]), {})[entry["quantity"]] = entry
+    aggregates = {(entry["task"], entry["mask"]): entry for entry in summary["aggregates"]}
+    entries = []
+    for row in table_rows(summary):
+        key = row.task, row.mask
+        finding, own = found.get(key), speedups.get(key, {})
+        verdict = "none"
+        if finding and finding.verdict != "no pair":
+            verdict = {"open": "undecided"}.get(finding.verdict, finding.verdict.partition(" ")[0])
+        speed = own.get("train")
+        order = {
+            "epochs": _median_epochs(summary, *key),
+            "speed": _middle(speed) if speed else None,
+            "heldout": aggregates[key]["final_heldout_mean"],
+        }
+        sure = bool(speed and speed["interval_kind"] in CLEAR and finding and finding.verdict in ("faster", "slower"))
+        entries.append(Entry(row, finding, own, verdict, sure, _short(speed), order))
+    return entries
+
+
+def _median_epochs(summary: Mapping[str, Any], task: str, mask: str) -> float | None:
+    """Median epochs to τ, a censored run as if it had never got there."""
+    epochs = sorted(
+        run["epochs_to_tau"] or math.inf
+        for run in summary["runs"]
+        if (run["task"], run["mask"]) == (task, mask) and run["epochs_trained"] and run["status"] != "failed"
+    )
+    middle = epochs[len(epochs) // 2] if epochs else None
+    return 1e9 if middle == math.inf else middle
+
+
+def _middle(entry: Mapping[str, Any]) -> float | None:
+    return entry["estimate"] or entry["low"] or entry["high"]
+
+
+def _short(entry: Mapping[str, Any] | None) -> str:
+    """`3.0×`, `≥2.1×`, `≤0.5×`, `?`; "–" without a pair. Bounds are rounded outwards."""
+    if entry is None or not entry["n_pairs"]:
+        return "–"
+    if entry["estimate"] is not None:
+        return f"{number_of_two(entry['estimate'])}×"
+    low, high = entry["low"] or None, entry["high"]
+    if low and high:
+        return f"{number_of_two(low, math.floor)}–{number_of_two(high, math.ceil)}×"
+    return f"≥{number_of_two(low, math.floor)}×" if low else f"≤{number_of_two(high, math.ceil)}×" if high else "?"
+
+
+def number_of_two(value: float, to_whole: Callable[[float], int] = round) -> str:
+    """Two significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{to_whole(round(value / unit, 6)) * unit:.2g}"
+
+
+def _sentence(summary: Mapping[str, Any], entries: Sequence[Entry]) -> str:
+    """What came out, in one sentence or two."""
+    compared = [entry for entry in entries if entry.finding]
+    if len(compared) <= FEW:
+        return headline(summary)
+    count = Counter(entry.verdict for entry in compared)
+    words = [f"{count[word]} {told}" for word, told in (("faster", "faster"), ("slower", "slower"),
+             ("undecided", "undecided"), ("none", "without a pair")) if count[word]]  # fmt: skip
+    text = (
+        f"Of {len(compared)} comparisons with {summary['baseline']} attention ({plural(len(summary['masks']) - 1, 'mask')}, "
+        f"{plural(len(summary['tasks']), 'task')}, {plural(len(summary['seeds']), 'seed')}): {', '.join(words)}."
+    )
+    sure = [entry for entry in compared if entry.verdict == "faster" and entry.sure]
+    if sure:
+        best = max(sure, key=lambda entry: entry.order["speed"] or 0)
+        text += f" Most: {best.row.mask} on {best.row.task}, {best.row.speed_up}."
+    return text
+
+
+def _forest(entries: Sequence[Entry]) -> dict[tuple[str, str], Markup]:
+    """For each task and mask its speed-up as a small picture: one logarithmic axis for all, 1 in the middle."""
+    known = [entry.speedups["train"] for entry in entries if "train" in entry.speedups]
+    ends = [end for e in known for end in (e["estimate"], e["low"], e["high"]) if end]
+    reach = math.log(max([2.0, *(max(end, 1 / end) for end in ends)])) * 1.15
+
+    def place(value: float) -> float:
+        return round(60 + 56 * max(-1.0, min(1.0, math.log(value) / reach)), 1)
+
+    drawn_as = {}
+    for entry in entries:
+        speed = entry.speedups.get("train")
+        marks = '<path class="one" d="M60 0V16"/>'
+        if speed and speed["estimate"] is not None:
+            if speed["interval_kind"] in CLEAR and speed["low"] and speed["high"]:
+                marks += f'<path class="range" d="M{place(speed["low"])} 8H{place(speed["high"])}"/>'
+            marks += f'<circle cx="{place(speed["estimate"])}" cy="8" r="4"/>'
+        elif speed and (speed["low"] or speed["high"]):
+            low, high = speed["low"] or None, speed["high"]
+            start, end = place(low) if low else 3, place(high) if high else 117
+            marks += f'<path class="range bound" d="M{start} 8H{end}"/>'
+            marks += "" if low else '<path class="tip" d="M1 8l5-4v8z"/>'
+            marks += "" if high else '<path class="tip" d="M119 8l-5-4v8z"/>'
+        drawn_as[entry.row.task, entry.row.mask] = Markup(
+            '<svg class="forest" viewBox="0 0 120 16" aria-hidden="true">' + marks + "</svg>"
+        )
+    return drawn_as
 
 
 def outcome(run: Mapping[str, Any]) -> str:
@@ -149,56 +270,60 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
     "matched": (
         matched_picture,
         "Gradient norms at the same training loss",
-        "Norm of the loss's gradient on fixed held-out rows against the loss of the whole training split, which falls to the right: "
-        "a line a pair and mask, over the losses that both runs of the pair went through. The ratios are in the section on the "
-        "theory.",
+        "Norm of the loss's gradient on fixed held-out rows against the loss of the whole training split, which falls to the right. Lines "
+        "are medians over the pairs, bands run from the lowest to the highest, over the losses that both runs of a pair went through.",
     ),
 }  # fmt: skip
 
 
-def _pictures(summary: Mapping[str, Any]) -> list[Picture]:
+def _curves(summary: Mapping[str, Any]) -> list[tuple[str, list[Markup]]]:
+    """Per task the panels of its curves."""
     made = []
-    for name, (draw, title, caption) in PICTURES.items():
-        light, dark = draw(summary, LIGHT), draw(summary, DARK)
-        if light is None or dark is None:
-            continue
-        width, height = (round(96 * inches) for inches in light.get_size_inches())
-        made.append(Picture(title, _data_uri(light), _data_uri(dark), _alt(name, summary), caption, width, height))
+    for index, task in enumerate(summary["tasks"]):
+        figures = [pictures.curve_panel(summary, task, quantity) for quantity in ("train", "heldout")]
+        aggregates = [entry for entry in summary["aggregates"] if entry["task"] == task["name"]]
+        words = "; ".join(
+            f"{entry['mask']}: held-out {accuracy(entry['final_heldout_mean'])} at the end" for entry in aggregates
+        )
+        panels = [
+            inline_svg(figure, f"c{index}{part}", f"Accuracy against epochs on {task['name']}. {words}.")
+            for part, figure in zip("th", figures, strict=True)
+            if figure is not None
+        ]
+        if panels:
+            made.append((task["name"], panels))
     return made
 
 
-def _alt(name: str, summary: Mapping[str, Any]) -> str:
-    """What a reader who does not see the picture must know: the same numbers in words."""
-    if name == "curves":
-        parts = [
-            f"{entry['task']} {entry['mask']}: training τ at {entry['epochs_to_tau_text']}, "
-            f"held-out {accuracy(entry['final_heldout_mean'])} at the end"
-            for entry in summary["aggregates"]
+def _theory(summary: Mapping[str, Any]) -> list[tuple[str, str, list[tuple[str, Markup]]]]:
+    """Title, caption and panels (with their task, where they have one) of the pictures about the theory."""
+    made = []
+    figure = pictures.dispersion(summary)
+    if figure is not None:
+        words = "; ".join(
+            f"{point['task']} {point['mask']}: dispersion ratio {point['ratio']:.2f}, speed-up {point['speedup']:.2g}"
+            f"{'' if point['kind'] == 'exact' else ' (a bound)'}"
+            for point in pictures.dispersion_points(summary)
+        )
+        made.append(("Dispersion and speed-up", PICTURES["dispersion"][2], [("", inline_svg(figure, "d", words))]))
+    for letter, name, panels, panel in (
+        ("p", "predictions", predicted(summary), predicted_panel),
+        ("m", "matched", matched(summary), matched_panel),
+    ):
+        _, title, caption = PICTURES[name]
+        one = [
+            (key if name == "matched" else "", inline_svg(_alone(panel, summary, key), f"{letter}{index}", f"{title}: {key}"))
+            for index, key in enumerate(panels)
         ]
-        return "Line charts of accuracy against epochs. " + "; ".join(parts) + "."
-    if name == "speedups":
-        parts = [
-            f"{entry['task']} {entry['mask']} {'training' if entry['quantity'] == 'train' else 'held-out'}: {entry['text']}"
-            for entry in summary["speedups"]
-        ]
-        return "Bar chart of speed-ups. " + "; ".join(parts) + "."
-    if name == "predictions":
-        parts = [
-            f"{unit['task']} {unit['mask']}: speed-up {number(unit['speedup'])}, dispersion ratio "
-            f"{number(unit['dispersion_ratio'])}, separation {number(unit['separation'])}"
-            for unit in summary["analysis"]["units"]
-        ]
-        return "Scatter charts of speed-up against the theory's quantities. " + "; ".join(parts) + "."
-    if name == "matched":
-        said = [text for _, text in matched_sentences(summary) if text.startswith("At the same training loss, is")]
-        return "Line charts of gradient norm against training loss. " + " ".join(said)
-    words = {"exact": "", "more": "at least ", "less": "at most "}
-    parts = [
-        f"{point['task']} {point['mask']}: dispersion ratio {point['ratio']:.2f}, "
-        f"speed-up {words[point['kind']]}{point['speedup']:.2g}"
-        for point in pictures.dispersion_points(summary)
-    ]
-    return "Scatter chart of dispersion ratio against speed-up. " + "; ".join(parts) + "."
+        if one:
+            made.append((title, caption, one))
+    return made
+
+
+def _alone(panel: Callable[[Axes, Mapping[str, Any], str], None], summary: Mapping[str, Any], key: str) -> Figure:
+    figure = Figure(figsize=(4.2, 2.9), layout="constrained", facecolor=LIGHT.paper)
+    panel(figure.subplots(), summary, key)
+    return figure
 
 
 def _shared_tau(summary: Mapping[str, Any], name: str) -> str:
@@ -224,7 +349,3 @@ def _read_summary(path: Path) -> dict[str, Any]:
             f"{path} has format {found!r}, allowed: {FORMAT}; `semfocus report {path.parent}` makes it anew"
         )
     return summary
-
-
-def _data_uri(figure: Figure) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(drawn(figure, "svg")).decode("ascii")

@@ -20,8 +20,9 @@ from .tables import length_text, percent
 
 QUANTILES_FROM = 10
 """Seeds from which the band is the 10–90 % range; with fewer it is lowest to highest."""
+MEDIANS_FROM = 5
+"""Masks from which a panel has medians alone: bands and single seeds of more would hide each other."""
 INTERVALS = ("student_t_95", "bootstrap_95")
-ALL_MASKS = "every mask"
 LINE = 110  # characters of a title that fit into a picture's width
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "p")
 LOG_FROM = 12
@@ -34,6 +35,7 @@ def curves(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     A thick line is the median over the seeds, the band lowest to highest (10–90 % from ten seeds on), thin lines are
     the seeds. Where some seeds have stopped, they count with their last value and the line is dashed; it ends with
     the last of them. Dots mark where runs stopped, crosses where they diverged, open dots where they are unfinished.
+    With `MEDIANS_FROM` masks or more there are medians alone.
     """
     tasks = [task for task in summary["tasks"] if any(_drawn(summary, task["name"]))]
     if not tasks:
@@ -50,43 +52,58 @@ def curves(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     return figure
 
 
+def curve_panel(
+    summary: Mapping[str, Any], task: Mapping[str, Any], quantity: str, theme: Theme = LIGHT
+) -> Figure | None:
+    """One panel of `curves`, "train" or "heldout", as a picture of its own."""
+    if not _drawn(summary, task["name"]):
+        return None
+    figure = Figure(figsize=(4.9, 2.9), layout="constrained", facecolor=theme.paper)
+    styles = mask_styles(summary["masks"], summary["baseline"], theme)
+    _curve_panel(figure.subplots(), summary, task, quantity, styles, theme)
+    return figure
+
+
 def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     """Speed-ups as bars from 1 on a logarithmic axis, training on the left, held-out on the right.
 
     Full bars with a line: geometric mean and 95 % interval. Pale bars that end in an arrow: only a bound of the median is known (some
-    runs were censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room. A task of which no pair
-    tells anything has one line.
+    runs were censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room. Masks of which no pair
+    tells anything share one line a task.
     """
     entries = [entry for entry in summary["speedups"] if entry["n_pairs"]]
     if not entries:
         return None
     styles = mask_styles(summary["masks"], summary["baseline"], theme)
-    telling = {entry["task"] for entry in entries if _pair_ends(entry)}
-    rows = list(
-        dict.fromkeys((entry["task"], entry["mask"] if entry["task"] in telling else ALL_MASKS) for entry in entries)
-    )
-    tasks = list(dict.fromkeys(task for task, _ in rows))
-    # A free line above each task takes its name.
-    places = {key: index + tasks.index(key[0]) + 1 for index, key in enumerate(rows)}
-    figure = Figure(figsize=(9.6, 0.36 * (len(rows) + len(tasks)) + 1.1), layout="constrained", facecolor=theme.paper)
+    tasks = list(dict.fromkeys(entry["task"] for entry in entries))
+    telling = {(entry["task"], entry["mask"]) for entry in entries if _pair_ends(entry)}
+    silent = {task: [mask for mask in summary["masks"] if (task, mask) not in telling
+                     and any((e["task"], e["mask"]) == (task, mask) for e in entries)] for task in tasks}  # fmt: skip
+    places: dict[tuple[str, str], int] = {}
+    heads: dict[str, int] = {}
+    height = 0
+    for task in tasks:
+        heads[task] = height
+        height += 1
+        for mask in (mask for mask in summary["masks"] if (task, mask) in telling):
+            places[task, mask] = height
+            height += 1
+    figure = Figure(figsize=(9.6, 0.36 * height + 1.1), layout="constrained", facecolor=theme.paper)
     left, right = figure.subplots(1, 2, sharey=True, sharex=True)
     for axes, quantity in ((left, "train"), (right, "heldout")):
-        own = [e for e in entries if e["quantity"] == quantity]
-        _speedup_panel(axes, [e for e in own if e["task"] in telling], places, styles, theme)
-        for task in tasks:
-            if task not in telling:
-                pairs = sum(entry["n_pairs"] for entry in own if entry["task"] == task)
-                _undetermined(axes, f"undetermined ({pairs} pairs)", places[task, ALL_MASKS], theme)
+        own = [e for e in entries if e["quantity"] == quantity and (e["task"], e["mask"]) in telling]
+        _speedup_panel(axes, own, places, styles, theme)
         taus = {task.get("tau" if quantity == "train" else "heldout_tau") for task in summary["tasks"]}
         tau = percent(taus.pop() if len(taus) == 1 else None)
         axes.set_title(f"to {tau} {'training' if quantity == 'train' else 'held-out'} accuracy", **title_style(theme))
-        axes.set_xlabel(f"speed-up over {summary['baseline']} (epochs, log scale)", color=theme.ink)
+        axes.set_xlabel(f"slower than {summary['baseline']}  ←  speed-up (epochs)  →  faster", color=theme.ink)
     left.set_yticks(list(places.values()), [mask for _, mask in places])
-    left.set_ylim(max(places.values()) + 0.7, -0.7)
-    for task in tasks:
-        top = min(place for (name, _), place in places.items() if name == task) - 1
-        left.annotate(task, (0, top), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
-                      va="center", color=theme.ink, weight="bold", fontsize=9)  # fmt: skip
+    for task, place in heads.items():
+        words = f"{task}   undetermined: {', '.join(silent[task])}" if silent[task] else task
+        left.annotate(textwrap.shorten(words, LINE, placeholder=" …"), (0, place), xycoords=("axes fraction", "data"),
+                      xytext=(4, 0), textcoords="offset points", va="center", color=theme.ink, weight="bold",
+                      fontsize=9)  # fmt: skip
+    left.set_ylim(height - 0.3, -0.7)
     figure.legend(handles=_speedup_key(entries, theme), loc="outside lower center", ncols=3, **legend_style(theme))
     return figure
 
@@ -235,10 +252,14 @@ def _curve_panel(
             axes.axhline(value, color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
             axes.annotate(label, (1, value), xycoords=("axes fraction", "data"), xytext=(4, 0),
                           textcoords="offset points", va="center", annotation_clip=False, fontsize=7.5, color=theme.faint)  # fmt: skip
+    alone = len({run["mask"] for run in runs}) >= MEDIANS_FROM
     # The baseline last, so that it lies above the others.
     for mask in sorted(summary["masks"], key=lambda mask: mask == summary["baseline"]):
         own = [run for run in runs if run["mask"] == mask]
-        _mask_curve(axes, own, quantity, styles.get(mask), theme)
+        before = set(axes.get_children())
+        _mask_curve(axes, own, quantity, styles.get(mask), theme, alone)
+        for artist in set(axes.get_children()) - before:
+            artist.set_gid(f"mask:{mask}")  # the page hides masks by it
     name = "training" if quantity == "train" else "held-out"
     axes.set_title(f"{task['name']} (length {length_text(task['length'])}) · {name}", **title_style(theme))
     seen = [row[f"{part}_accuracy"] for run in runs for row in run["history"] for part in ("train", "heldout")]
@@ -258,7 +279,7 @@ def _accuracies(run: Mapping[str, Any], quantity: str) -> list[float]:
 
 
 def _mask_curve(
-    axes: Axes, runs: Sequence[Mapping[str, Any]], quantity: str, style: Style | None, theme: Theme
+    axes: Axes, runs: Sequence[Mapping[str, Any]], quantity: str, style: Style | None, theme: Theme, alone: bool
 ) -> None:
     known = [(run, _accuracies(run, quantity)) for run in runs]
     known = [(run, values) for run, values in known if values]
@@ -267,12 +288,13 @@ def _mask_curve(
     found = band([values for _, values in known])
     epochs = np.arange(1, len(found["middle"]) + 1)
     whole = int((found["training"] == len(known)).sum())  # epochs at which every seed was still training
-    axes.fill_between(epochs, found["low"], found["high"], color=style.colour, alpha=0.16, linewidth=0)
+    if not alone:
+        axes.fill_between(epochs, found["low"], found["high"], color=style.colour, alpha=0.16, linewidth=0)
     axes.plot(epochs[:whole], found["middle"][:whole], color=style.colour, linewidth=1.7)
     axes.plot(
         epochs[whole - 1 :], found["middle"][whole - 1 :], color=style.colour, linewidth=1.4, linestyle=(0, (3, 1.5))
     )
-    for run, values in known:
+    for run, values in [] if alone else known:
         if len(known) < QUANTILES_FROM:
             axes.plot(epochs[: len(values)], values, color=style.colour, linewidth=0.6, alpha=0.55)
         unfinished = run["status"] == "unfinished"
