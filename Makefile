@@ -61,7 +61,7 @@ benchmark: $(VENV)/bench-installed  ## what attention costs, what masks cost in 
 	@cat runs/cost.txt runs/step_before.txt runs/data.txt
 
 readme: install  ## the figures of README and docs/, and model_cards/, from the last quickstart and benchmark
-	$(BIN)/python recipes/update_readme.py $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt --attention runs/attention
+	$(BIN)/python -m recipes.reproduction.readme $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt --attention runs/attention
 	$(BIN)/semfocus card $(QUICKSTART) --output model_cards
 
 docs: install  ## guides and API reference in docs/_build/html; a broken reference is an error

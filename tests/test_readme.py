@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.recipe_modules import recipe
+from recipes.reproduction import blocks, readme
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-UPDATE, BLOCKS = recipe("update_readme"), recipe("marked_blocks")
 
 
 def stored(name):
@@ -27,23 +26,23 @@ def test_a_newcomer_reads_it_in_a_few_minutes():
 @pytest.mark.parametrize(
     ("name", "section"),
     [
-        ("quickstart", lambda: UPDATE.quickstart_section(json.loads(stored("quickstart/summary.json")))),
-        ("cost", lambda: UPDATE.printed_section(stored("cost.txt"))),
-        ("data", lambda: UPDATE.printed_section(stored("data.txt"))),
-        ("attention", lambda: UPDATE.attention_section(stored("attention.txt"))),
-        ("costs", lambda: UPDATE.costs_section(stored("cost.txt"), stored("attention.txt"))),
-        ("minilm", lambda: UPDATE.minilm_section(stored("sparse_minilm/table.md"))),
-        ("settings", lambda: UPDATE.settings_section(UPDATE.stored_settings())),
-        ("claims", lambda: UPDATE.claims_section(json.loads(stored("claims.json")))),
+        ("quickstart", lambda: readme.quickstart_section(json.loads(stored("quickstart/summary.json")))),
+        ("cost", lambda: readme.printed_section(stored("cost.txt"))),
+        ("data", lambda: readme.printed_section(stored("data.txt"))),
+        ("attention", lambda: readme.attention_section(stored("attention.txt"))),
+        ("costs", lambda: readme.costs_section(stored("cost.txt"), stored("attention.txt"))),
+        ("minilm", lambda: readme.minilm_section(stored("sparse_minilm/table.md"))),
+        ("settings", lambda: readme.settings_section(readme.stored_settings())),
+        ("claims", lambda: readme.claims_section(json.loads(stored("claims.json")))),
     ],
 )
 def test_a_block_is_what_is_stored(name, section):
-    assert BLOCKS.block(name) == section()
+    assert blocks.block(name) == section()
 
 
 def test_the_five_rows_are_the_verdicts_over_tasks():
     claims = [claim for claim in json.loads(stored("paper.json"))["claims"] if claim["scope"] != "task"]
-    rows = [row.split(" | ") for row in BLOCKS.block("paper").splitlines()[2:]]
+    rows = [row.split(" | ") for row in blocks.block("paper").splitlines()[2:]]
     assert len(rows) == len(claims) == 5
     for claim, (_, _, effect, verdict, page) in zip(claims, rows, strict=True):
         assert verdict.strip("*") == claim["judgement"]["verdict"].replace("_", " ")
@@ -53,18 +52,18 @@ def test_the_five_rows_are_the_verdicts_over_tasks():
 
 
 def test_all_figures_about_attention_are_shown():
-    page = BLOCKS.page("attention").read_text("utf-8")
+    page = blocks.page("attention").read_text("utf-8")
     for line in stored("attention.txt").splitlines():
         assert line in page
     assert stored("attention_profile.txt").startswith("$ semfocus bench attention --profile ")
 
 
 def test_a_sweep_differs_in_the_gain_alone():
-    summaries = UPDATE.stored_settings()
-    panels = [axes.get_title(loc="left") for axes in UPDATE.sweep_picture(summaries).axes]
+    summaries = readme.stored_settings()
+    panels = [axes.get_title(loc="left") for axes in readme.sweep_picture(summaries).axes]
     assert panels == ["even_pairs, reduced size", "missing_duplicate_string, reduced size", "even_pairs, paper size"]
     summaries["gain"]["tasks"][0]["hyperparameters"]["training"]["batch_size"] = 7
-    assert [axes.get_title(loc="left") for axes in UPDATE.sweep_picture(summaries).axes] == panels[1:]
+    assert [axes.get_title(loc="left") for axes in readme.sweep_picture(summaries).axes] == panels[1:]
 
 
 def test_the_stored_summary_belongs_to_the_preset_as_it_is():
@@ -110,15 +109,15 @@ print(classify.model.config.mask, classify("0 1 1")[0]["label"])
 
 
 def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeypatch, capsys):
-    pages = {path: path.read_bytes() for path in map(BLOCKS.page, BLOCKS.PLACES)}
-    monkeypatch.setattr(UPDATE, "RESULTS", tmp_path / "results")
+    pages = {path: path.read_bytes() for path in map(blocks.page, blocks.PLACES)}
+    monkeypatch.setattr(readme, "RESULTS", tmp_path / "results")
     run = tmp_path / "run"
     run.mkdir()
     for name in ("summary.csv", "speedups.csv"):
         (run / name).touch()
     for text, words in (("{", "not JSON"), ("{}", "holds no summary"), ("[]", "holds no summary")):
         (run / "summary.json").write_text(text)
-        assert UPDATE.main([str(run)]) == 2
+        assert readme.main([str(run)]) == 2
         assert words in capsys.readouterr().err
     nowhere = str(tmp_path / "nowhere")
     for arguments in (
@@ -128,7 +127,7 @@ def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeyp
         ["--attention", nowhere],
         ["--minilm", nowhere],
     ):
-        assert UPDATE.main(arguments) == 2
+        assert readme.main(arguments) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert nowhere in line
     assert not (tmp_path / "results").exists()

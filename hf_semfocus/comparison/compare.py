@@ -26,7 +26,7 @@ from ..training.environment import available_cores, machine, process_state, use_
 from ..training.locking import held
 from ..training.run import check_memory, finished_before, run_unit
 from .run_directory import read_experiment, read_runs
-from .workers import one_thread_for_children, worker_pool
+from .workers import worker_environment, worker_pool
 
 POLL_SECONDS = 0.5
 
@@ -141,7 +141,7 @@ def train_all(
     def standing(running: set[int]) -> list[Progress]:
         return _standing(units, folders, results, running, anew)
 
-    with one_thread_for_children(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
+    with worker_environment(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
         futures: dict[Future, int] = {}
         try:
             for index in waiting:

@@ -95,7 +95,7 @@ def read_experiment(run_dir: Path) -> dict[str, Any]:
     path = run_dir / "experiment.json"
     if not path.is_file():
         stored = (run_dir / "histories.tar.xz").is_file()
-        remedy = f"unpack it first: python recipes/store_results.py --unpack {run_dir} --to DIR"
+        remedy = f"unpack it first: python -m recipes.reproduction.archive --unpack {run_dir} --to DIR"
         raise ValueError(
             f"{run_dir} is not a run directory: it has no experiment.json; "
             f"{remedy if stored else '`semfocus compare` makes one'}"

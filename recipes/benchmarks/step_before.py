@@ -2,11 +2,12 @@
 
     OMP_NUM_THREADS=1 python recipes/benchmarks/step_before.py [--commit bcde300] [--rounds 12] [--epochs 2]
 
-The earlier package is taken out of git into a temporary folder. Two processes, one with each package, take turns: a few steps of
-each mask and batch a round. The model is the nearest to the paper's recipe that both have: 5 pre-norm blocks, sinusoids, dropout
-0.01 on embeddings, weights and what blocks add. Beside them stand the bare matrix products of a step by MKL and by oneDNN (where
-oneDNN rounds, on processors with AMX, it says so). The epoch is one of even_pairs with all its evaluations: of the paper's recipe now,
-of its nearest before, and of a plain loop of PyTorch with the recipe of now that evaluates both splits whole.
+The earlier package is taken out of git into a temporary folder. Two processes, each with its package and with what its `compare` sets
+in a worker's environment, take turns: a few steps of each mask and batch a round. The model is the nearest to the paper's recipe that
+both have: 5 pre-norm blocks, sinusoids, dropout 0.01 on embeddings, weights and what blocks add. Beside them stand the bare matrix
+products of a step by MKL and by oneDNN (where oneDNN rounds, on processors with AMX, it says so). The epoch is one of even_pairs with all
+its evaluations: of the paper's recipe now, of its nearest before, and of a plain loop of PyTorch with the recipe of now that evaluates
+both splits whole.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 WIDTH, LAYERS, LENGTH = 64, 5, 40
@@ -170,10 +171,10 @@ def package_of(commit: str) -> Iterator[Path]:
 class Other:
     """A worker process with the package in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(folder)}, stderr=subprocess.DEVNULL,
+            env={**os.environ, **environment, "PYTHONPATH": str(folder)}, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     def ask(self, *question) -> list[float]:
@@ -223,7 +224,9 @@ def main() -> None:
         return
     sys.path.insert(0, str(ROOT))
     with package_of(options.commit) as folder:
-        before, now = Other(folder), Other(ROOT)
+        from hf_semfocus.comparison.workers import WORKER_ENVIRONMENT
+
+        before, now = Other(folder, {"OMP_NUM_THREADS": "1"}), Other(ROOT, WORKER_ENVIRONMENT)
         cases = [(mask, batch) for batch in (25, 100) for mask in ("full", "topk:5", "banded:5")]
         seconds: dict = {case: ([], []) for case in cases}
         products: dict = {(batch, onednn): [] for batch in (25, 100) for onednn in (False, True)}

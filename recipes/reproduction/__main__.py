@@ -11,8 +11,8 @@ from pathlib import Path
 from hf_semfocus.files import write_atomically, write_json
 from hf_semfocus.report.files import drawn, write_whole
 
-from ..marked_blocks import with_blocks
-from ..store_results import RESULTS
+from .archive import RESULTS
+from .blocks import with_blocks
 from .page import counts, markdown, readme_table
 from .pictures import curves, reached
 from .records import StoredRun, read_stored

@@ -7,9 +7,9 @@ from hf_semfocus.comparison.paired_tests import Judgement, Verdict
 from hf_semfocus.comparison.statistics import format_ratio
 from hf_semfocus.experiments.presets import PAPER_TRAINING
 
-from ..claim_rules import near_one
-from ..store_results import same_machine
+from .archive import same_machine
 from .records import BASELINE, LISTOPS, MASK, Gap, Machine, Pair, RunRecord, Status, TaskRecord, stored_name
+from .rules import near_one
 from .tier1 import GENERALISES_ON, MARGIN, Claim, Kind, Scope, Tier, Untested
 
 PICTURES = {

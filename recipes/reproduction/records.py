@@ -18,7 +18,7 @@ from hf_semfocus.experiments.presets import PAPER_EPOCHS, preset
 from hf_semfocus.experiments.spec import difference
 from hf_semfocus.files import read_json
 
-from ..store_results import ARCHIVE, MACHINES, same_machine, unpack
+from .archive import ARCHIVE, MACHINES, same_machine, unpack
 
 BASELINE, MASK = "full", "topk:5"
 TASKS = tuple(task for task in PAPER_EPOCHS if task != "listops")

@@ -11,9 +11,9 @@ import pytest
 from hf_semfocus.experiments.presets import PAPER_EPOCHS
 from recipes.reproduction import page, pictures
 from recipes.reproduction.__main__ import main, write_page
+from recipes.reproduction.archive import store, unpack
 from recipes.reproduction.records import TASKS, Gap, read_stored, read_task, stored_name
 from recipes.reproduction.tier1 import Untested, judge
-from recipes.store_results import store, unpack
 from tests.recipes.paper_runs import MACHINE, write_comparison
 
 RESULTS = Path(__file__).parents[2] / "recipes" / "results"

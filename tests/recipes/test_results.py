@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.recipe_modules import recipe
+from recipes.reproduction import archive, blocks, claims, readme, rules
 from tests.report.synthetic import EVERYTHING, write_run_directory
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def unpacked(tmp_path_factory):
 
     def get(stored):
         if stored not in made:
-            made[stored] = recipe("store_results").unpack(stored, tmp_path_factory.mktemp(stored.name))
+            made[stored] = archive.unpack(stored, tmp_path_factory.mktemp(stored.name))
         return made[stored]
 
     return get
@@ -40,7 +40,7 @@ def synthetic(tmp_path_factory):
     """A comparison with every outcome, and what was stored of it without pictures."""
     folder = tmp_path_factory.mktemp("synthetic")
     run_dir = write_run_directory(folder / "run", EVERYTHING)
-    recipe("store_results").store(run_dir, folder / "results" / "all", pictures=())
+    archive.store(run_dir, folder / "results" / "all", pictures=())
     return run_dir, folder / "results" / "all"
 
 
@@ -57,7 +57,7 @@ def check_summary(stored, run_dir):
     from hf_semfocus.comparison.summary import summarise
     from hf_semfocus.report.tables import markdown_table
 
-    made = json.loads(json.dumps(recipe("store_results").stored_summary(summarise(run_dir))))
+    made = json.loads(json.dumps(archive.stored_summary(summarise(run_dir))))
     assert markdown_table(made) in (stored / "README.md").read_text(encoding="utf-8") + "\n"
     assert json.loads((stored / "summary.json").read_text(encoding="utf-8")) == numbers(made)
 
@@ -193,7 +193,7 @@ def test_a_stored_result_tells_no_place_of_the_machine_that_made_it(stored, unpa
 
 def test_the_same_checks_hold_for_every_outcome_that_a_run_can_have(synthetic, tmp_path):
     run_dir, stored = synthetic
-    folder = recipe("store_results").unpack(stored, tmp_path / "back")
+    folder = archive.unpack(stored, tmp_path / "back")
     check_summary(stored, folder)
     check_runs(stored, folder)
     check_speedups(stored, folder)
@@ -206,7 +206,7 @@ def test_the_same_checks_hold_for_every_outcome_that_a_run_can_have(synthetic, t
 def test_a_changed_history_is_noticed(synthetic, tmp_path):
     """The checks can fail: one epoch's accuracy, one speed-up."""
     _, stored = synthetic
-    folder = recipe("store_results").unpack(stored, tmp_path / "back")
+    folder = archive.unpack(stored, tmp_path / "back")
     path = folder / "runs/even_pairs/topk-5/seed-0/history.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[6]["train_accuracy"] = 0.96  # an epoch sooner than it was
@@ -231,32 +231,31 @@ def test_what_is_unfinished_stays_in_sight(synthetic):
 
 
 def test_the_same_runs_give_the_same_bytes_and_other_runs_replace_them_whole(synthetic, tmp_path):
-    store_results = recipe("store_results")
     run_dir, stored = synthetic
     target = tmp_path / "all"
 
     def digests(folder):
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
-    store_results.store(run_dir, target, pictures=())
+    archive.store(run_dir, target, pictures=())
     assert digests(target) == digests(stored)
     (target / "left_over.png").write_bytes(b"a picture of an earlier state")
     other = write_run_directory(tmp_path / "other", {"even_pairs": {"full": [27], "topk:5": [8]}})
     with pytest.raises(ValueError, match=r"finished runs that are not there now, .* give --replace"):
-        store_results.store(other, target, pictures=("speedups",))
+        archive.store(other, target, pictures=("speedups",))
     assert (target / "left_over.png").exists()
     summary = (target / "summary.json").read_bytes()
     (target / "summary.json").write_text('{"tasks": [{}]}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"damaged summary\.json .* give --replace"):
-        store_results.store(run_dir, target, pictures=())
+        archive.store(run_dir, target, pictures=())
     (target / "summary.json").write_bytes(summary)
     history = next(other.rglob("history.jsonl"))
     whole = history.read_bytes()
     history.write_bytes(b"\xff" + whole)
     with pytest.raises(ValueError, match=r"history\.jsonl is damaged: it is not UTF-8"):
-        store_results.store(other, target, pictures=(), replace=True)
+        archive.store(other, target, pictures=(), replace=True)
     history.write_bytes(whole)
-    store_results.store(other, target, pictures=("speedups",), replace=True)
+    archive.store(other, target, pictures=("speedups",), replace=True)
     assert {path.name for path in target.iterdir()} == {
         "README.md", "histories.tar.xz", "speedups.csv", "speedups.png", "summary.csv", "summary.json",
     }  # fmt: skip
@@ -264,7 +263,7 @@ def test_the_same_runs_give_the_same_bytes_and_other_runs_replace_them_whole(syn
 
 
 def test_what_a_store_would_lose_is_known():
-    lost = recipe("store_results").lost
+    lost = archive.lost
     kept = json.loads((RESULTS / "theory" / "summary.json").read_text(encoding="utf-8"))
     assert lost(kept, kept) is None
     longer, hotter = (json.loads(json.dumps(kept)) for _ in range(2))
@@ -279,7 +278,7 @@ def test_what_a_store_would_lose_is_known():
 
 
 def test_experiments_of_another_checkout_are_named_by_their_place_in_this_one():
-    portable = recipe("store_results")._portable
+    portable = archive._portable
     told = 'compare --config /elsewhere/clone/recipes/ablations/depth_2.yaml --output runs/depth_2 "/a/b/recipes/theory.yaml"'
     assert (
         portable(told) == 'compare --config recipes/ablations/depth_2.yaml --output runs/depth_2 "recipes/theory.yaml"'
@@ -288,29 +287,27 @@ def test_experiments_of_another_checkout_are_named_by_their_place_in_this_one():
 
 
 def test_a_store_that_fails_leaves_what_was_there(synthetic, tmp_path, monkeypatch):
-    store_results = recipe("store_results")
     run_dir, _ = synthetic
     target = tmp_path / "all"
-    store_results.store(run_dir, target, pictures=())
+    archive.store(run_dir, target, pictures=())
     before = (target / "summary.json").read_bytes()
     with pytest.raises(ValueError, match=r"experiment\.json"):
-        store_results.store(tmp_path / "nothing", target)
-    monkeypatch.setattr(store_results, "about", lambda *_: 1 / 0)
+        archive.store(tmp_path / "nothing", target)
+    monkeypatch.setattr(archive, "about", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        store_results.store(run_dir, target, pictures=())
+        archive.store(run_dir, target, pictures=())
     assert (target / "summary.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["all"]
     (tmp_path / "search").mkdir()
     with pytest.raises(ValueError, match="holds no stored comparison"):
-        store_results.store(run_dir, tmp_path / "search")
+        archive.store(run_dir, tmp_path / "search")
 
 
 def test_a_store_killed_between_its_renames_is_mended(synthetic, tmp_path):
-    store_results = recipe("store_results")
     run_dir, _ = synthetic
-    store_results.store(run_dir, tmp_path / "all", pictures=())
+    archive.store(run_dir, tmp_path / "all", pictures=())
     (tmp_path / "all").rename(tmp_path / ".all.old")
-    store_results.store(run_dir, tmp_path / "all", pictures=())
+    archive.store(run_dir, tmp_path / "all", pictures=())
     assert [path.name for path in tmp_path.iterdir()] == ["all"]
 
 
@@ -332,7 +329,6 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     from hf_semfocus.comparison import compare as training
     from hf_semfocus.experiments.experiment import Experiment
 
-    store_results = recipe("store_results")
     model = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     options = {"epochs": 4, "batch_size": 50, "stop_early": False}
     sizes = {"length": 12, "train_size": 200, "validation_size": 60, "test_size": 100}
@@ -347,11 +343,11 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
         )
     stopped_run(tmp_path / "stopped", spec, after=2)
     (stored_as := tmp_path / "results").mkdir()
-    kept = store_results.store(tmp_path / "stopped", stored_as / "tiny", pictures=())
+    kept = archive.store(tmp_path / "stopped", stored_as / "tiny", pictures=())
     assert kept["command"] == "semfocus compare --config tiny.yaml --output runs/tiny"
     assert "go on from a stored checkpoint: 1." in (stored_as / "tiny" / "README.md").read_text(encoding="utf-8")
 
-    back = store_results.unpack(stored_as / "tiny", tmp_path / "back")
+    back = archive.unpack(stored_as / "tiny", tmp_path / "back")
     run = back / "runs" / spec.name
     (checkpoint,) = (run / "checkpoints").iterdir()
     assert checkpoint.name == "checkpoint-8"  # two epochs of four steps: the third one's end was not saved
@@ -369,19 +365,18 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     assert weights[0].read_bytes() == weights[1].read_bytes()
     assert result["epochs_trained"] == whole["epochs_trained"] == 4
 
-    store_results.store(back, stored_as / "tiny", pictures=())
-    again = store_results.unpack(stored_as / "tiny", tmp_path / "again") / "runs" / spec.name
+    archive.store(back, stored_as / "tiny", pictures=())
+    again = archive.unpack(stored_as / "tiny", tmp_path / "again") / "runs" / spec.name
     assert not (again / "checkpoints").exists()
     machines = json.loads((again / "machines.json").read_text(encoding="utf-8"))
     assert [entry["epochs"] for entry in machines] == [2, 4]
-    assert not store_results.same_machine(*(entry["machine"] for entry in machines))
+    assert not archive.same_machine(*(entry["machine"] for entry in machines))
 
 
 @pytest.mark.parametrize("fault", ["large", "half", "ended"])
 def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_path, monkeypatch, fault):
     from hf_semfocus.training.checkpoints import mark_whole
 
-    store_results = recipe("store_results")
     run_dir = shutil.copytree(synthetic[0], tmp_path / "run")
     unfinished = next(
         path.parent for path in run_dir.rglob("history.jsonl") if not (path.parent / "result.json").exists()
@@ -393,40 +388,38 @@ def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_pa
     (checkpoint / "model.safetensors").write_bytes(bytes(1000))
     mark_whole(checkpoint)
     if fault == "large":
-        monkeypatch.setattr(store_results, "LARGEST_CHECKPOINT", 100)
+        monkeypatch.setattr(archive, "LARGEST_CHECKPOINT", 100)
     elif fault == "half":
         (checkpoint / "model.safetensors").write_bytes(bytes(500))
-    store_results.store(run_dir, tmp_path / "stored", pictures=())
-    back = store_results.unpack(tmp_path / "stored", tmp_path / "back")
+    archive.store(run_dir, tmp_path / "stored", pictures=())
+    back = archive.unpack(tmp_path / "stored", tmp_path / "back")
     assert not list(back.rglob("checkpoints"))
     assert not list(back.rglob("machines.json"))
 
 
 def test_pictures_beyond_the_limit_are_left_out_and_named(synthetic, tmp_path, monkeypatch):
-    store_results = recipe("store_results")
-    monkeypatch.setattr(store_results, "LARGEST_PICTURE", 10)
-    store_results.store(synthetic[0], tmp_path / "all", pictures=("dispersion",))
+    monkeypatch.setattr(archive, "LARGEST_PICTURE", 10)
+    archive.store(synthetic[0], tmp_path / "all", pictures=("dispersion",))
     assert not list((tmp_path / "all").glob("*.png"))
     assert "Left out for its size: dispersion.png" in (tmp_path / "all" / "README.md").read_text(encoding="utf-8")
 
 
 def test_places_of_the_machine_are_taken_out(tmp_path):
-    store_results = recipe("store_results")
     run_dir = write_run_directory(tmp_path / "run", {"even_pairs": {"full": [27], "topk:5": [8]}})
     path = run_dir / "experiment.json"
     experiment = json.loads(path.read_text())
     experiment["command"] = f"semfocus compare --config {ROOT}/recipes/reduced.yaml --output {Path.home()}/out"
     path.write_text(json.dumps(experiment))
-    kept = store_results.store(run_dir, tmp_path / "all", pictures=())
+    kept = archive.store(run_dir, tmp_path / "all", pictures=())
     assert kept["command"] == "semfocus compare --config recipes/reduced.yaml --output ~/out"
 
 
 def test_the_command_line_says_what_is_wrong(tmp_path, capsys):
-    main = recipe("store_results").main
+    main = archive.main
     assert main([str(tmp_path), "--as", "../there"]) == 2
     assert main([str(tmp_path), "--as", "nothing_there"]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "store_results: --as is '../there'; allowed: small letters, digits and '_'"
+    assert said[0] == "archive: --as is '../there'; allowed: small letters, digits and '_'"
     assert "is not a run directory" in said[1]
     assert not (RESULTS / "nothing_there").exists()
 
@@ -454,27 +447,25 @@ def summary_of(tmp_path, monkeypatch):
 
     def get(outcomes, **options):
         folder = made.write_run_directory(tmp_path / f"made-{next(count)}", outcomes, **options)
-        return recipe("store_results").stored_summary(summarise(folder))
+        return archive.stored_summary(summarise(folder))
 
     return get
 
 
 def verdicts(stored):
     """{(claim, size without its details): verdict}"""
-    found = recipe("claims").judged(stored)
+    found = claims.judged(stored)
     return {(entry["name"], entry["size"].split(" (")[0]): entry["verdict"] for entry in found["claims"]}
 
 
 def test_the_claims_are_what_the_stored_results_give():
-    claims = recipe("claims")
     found = claims.judged(claims.load())
     assert json.loads((RESULTS / "claims.json").read_text(encoding="utf-8")) == json.loads(json.dumps(found))
     assert (RESULTS / "claims.md").read_text(encoding="utf-8") == claims.markdown(found)
-    assert recipe("marked_blocks").block("claims") == recipe("update_readme").claims_section(found)
+    assert blocks.block("claims") == readme.claims_section(found)
 
 
 def test_every_result_with_missing_runs_says_why():
-    claims = recipe("claims")
     found = claims.judged(claims.load())
     short = {name for name, runs in found["stored"].items() if runs is None or runs["finished"] < runs["recipe"]}
     assert set(claims.WHY_MISSING) == short
@@ -483,7 +474,6 @@ def test_every_result_with_missing_runs_says_why():
 
 
 def test_every_claim_has_a_verdict_a_source_and_a_size():
-    claims = recipe("claims")
     found = claims.judged({})
     names = [(entry["name"], entry["size"]) for entry in found["claims"]]
     assert len(set(names)) == len(names)
@@ -500,7 +490,7 @@ def test_every_result_that_claims_read_has_an_experiment():
         path.stem
         for path in [*RECIPES.glob("*.yaml"), *RECIPES.glob("ablations/*.yaml"), *RECIPES.glob("first/*.yaml")]
     }
-    assert set(recipe("claims").SOURCES) <= files
+    assert set(claims.SOURCES) <= files
 
 
 def test_reproduced_by_an_interval(summary_of):
@@ -571,7 +561,6 @@ def test_an_interval_that_includes_1_is_not_overruled_by_signs(summary_of):
 def test_runs_that_are_not_finished_are_not_judged_until_their_bounds_decide(summary_of):
     waiting = {"even_pairs": {"full": ["unfinished:5"] * 5, "topk:5": [10, 11, 9, 10, 12]}}
     decided = {"even_pairs": {"full": ["unfinished:20"] * 5, "topk:5": [10, 11, 9, 10, 12]}}
-    claims = recipe("claims")
     assert verdicts({"reduced": summary_of(waiting)})["topk_faster_even_pairs", "reduced size"] == "not tested"
     found = claims.judged({"reduced": summary_of(decided)})["claims"]
     (entry,) = (one for one in found if one["name"] == "topk_faster_even_pairs" and one["size"].startswith("reduced"))
@@ -588,10 +577,10 @@ def test_input_agnostic_masks(summary_of):
     assert verdicts({"reduced": summary_of(dict.fromkeys(NNCH, helped))})[name] == "mixed"
     found = verdicts({"reduced": summary_of(dict.fromkeys(NNCH, undecided))})
     assert found[name] == "not reproduced"
-    judged = recipe("claims").judged({"reduced": summary_of(dict.fromkeys(NNCH, undecided))})["claims"]
+    judged = claims.judged({"reduced": summary_of(dict.fromkeys(NNCH, undecided))})["claims"]
     (entry,) = (one for one in judged if one["name"] == name[0] and one["size"].startswith("reduced"))
     assert entry["left_open"]  # no mask is better, and none is shown to be worse
-    rules, every = recipe("claim_rules"), ("banded:5", "block:5", "banded:5+global:1", "block:5+global:1")
+    every = ("banded:5", "block:5", "banded:5+global:1", "block:5+global:1")
     for asked, incomplete in ((every, True), (every[:2], False)):
         found = rules.not_consistently_better([summary_of(dict.fromkeys(NNCH, short))], NNCH, asked)
         assert (found.verdict, found.incomplete) == ("reproduced", incomplete)
@@ -604,7 +593,6 @@ def test_all_eight_tasks(summary_of):
     """100 % on all, generalising on four: by size, with ListOps stored apart."""
     learnt, by_heart = summary_of(dict.fromkeys(NNCH[:4], FASTER)), summary_of({"listops": FASTER}, generalises=False)
     others = summary_of(dict.fromkeys(NNCH[4:], FASTER), generalises=False)
-    rules = recipe("claim_rules")
     suite = (*NNCH, "listops")
     assert rules.fits_all([learnt, others, by_heart], suite).verdict == "reproduced"
     assert rules.generalises_on([learnt, others, by_heart], suite, 4).verdict == "reproduced"
@@ -616,7 +604,6 @@ def test_all_eight_tasks(summary_of):
 
 
 def test_the_end_of_a_budget_is_not_the_opposite_of_a_claim_about_what_is_learnt(summary_of):
-    rules = recipe("claim_rules")
     short = [summary_of(dict.fromkeys(NNCH, NEITHER))]
     fits, general = rules.fits_all(short, NNCH), rules.generalises_on(short, NNCH, 4)
     assert (fits.verdict, fits.left_open) == (general.verdict, general.left_open) == ("not reproduced", True)
@@ -627,7 +614,6 @@ def test_the_end_of_a_budget_is_not_the_opposite_of_a_claim_about_what_is_learnt
 
 
 def test_a_verdict_is_provisional_while_a_case_of_its_claim_is_missing(summary_of):
-    rules = recipe("claim_rules")
     learnt = {"even_pairs": FASTER}
     half = rules.robust({"theory": summary_of(learnt)}, ("even_pairs", "parity_check"), "topk:5", ("theory",))
     assert half.verdict == "not tested"
@@ -639,7 +625,6 @@ def test_a_verdict_is_provisional_while_a_case_of_its_claim_is_missing(summary_o
 
 
 def test_better_on_held_out_rows(summary_of):
-    rules = recipe("claim_rules")
     better = [summary_of(dict.fromkeys(NNCH, ONLY_TOPK))]  # the budget ends full attention at its plateau
     assert rules.better_heldout(better, NNCH, "topk:5").verdict == "reproduced"
     assert rules.better_heldout([summary_of(dict.fromkeys(NNCH, FASTER))], NNCH, "topk:5").verdict == "not reproduced"
@@ -652,7 +637,7 @@ def test_robust_only_where_it_holds_everywhere(summary_of):
     two = ("even_pairs", "missing_duplicate_string")
     both, one = summary_of(dict.fromkeys(two, FASTER)), summary_of({two[0]: FASTER, two[1]: SLOWER})
     none, unknown = summary_of(dict.fromkeys(two, SLOWER)), summary_of({two[0]: FASTER, two[1]: NEITHER})
-    robust = recipe("claim_rules").robust
+    robust = rules.robust
     names = ("a", "b")
     assert robust({"a": both, "b": both}, two, "topk:5", names).verdict == "reproduced"
     assert robust({"a": both, "b": one}, two, "topk:5", names).verdict == "mixed"
@@ -665,11 +650,7 @@ def test_robust_only_where_it_holds_everywhere(summary_of):
 def test_large_k_like_full_must_be_shown(summary_of):
     def judged(values):
         outcomes = {"full": [20, 25, 21], "topk:15": values}
-        return (
-            recipe("claim_rules")
-            .like_full([summary_of({"even_pairs": outcomes})], ("even_pairs",), "topk:15", ())
-            .verdict
-        )
+        return rules.like_full([summary_of({"even_pairs": outcomes})], ("even_pairs",), "topk:15", ()).verdict
 
     assert judged([21, 24, 22]) == "reproduced"
     assert judged([5, 6, 5]) == "not reproduced"
@@ -696,7 +677,6 @@ def test_about_1_3(summary_of):
 
 
 def test_dispersion_and_lipschitz_estimates_over_the_tasks(summary_of):
-    rules = recipe("claim_rules")
     summary = summary_of(dict.fromkeys(NNCH, FASTER))
     assert rules.smaller_dispersion([summary], NNCH, "topk:5").verdict == "reproduced"  # half of it, by the formula
     assert rules.smaller_lipschitz([summary], NNCH, "topk:5", "gradient").verdict == "not tested"
@@ -720,7 +700,6 @@ def test_dispersion_and_lipschitz_estimates_over_the_tasks(summary_of):
 
 def test_a_rate_for_each_mask_is_chosen_on_other_seeds(summary_of):
     """At 0.1 full attention is best on the seeds that choose; that it is not on the others must not be seen."""
-    rules = recipe("claim_rules")
     slow = summary_of({"even_pairs": {"full": [9, 9, 9, 39, 39], "topk:5": [10, 11, 10, 8, 8]}})
     quick = summary_of({"even_pairs": {"full": [30, 31, 29, 12, 13], "topk:5": [10, 11, 10, 35, 36]}})
     rates = {"a": 0.1, "b": 0.3}
@@ -731,7 +710,6 @@ def test_a_rate_for_each_mask_is_chosen_on_other_seeds(summary_of):
 
 
 def test_a_result_under_another_one_s_name_is_refused(summary_of):
-    claims = recipe("claims")
     summary = summary_of({"even_pairs": FASTER})
     claims.check("reduced", summary)
     with pytest.raises(ValueError, match=r"optimizer_adam: even_pairs has training\.optimizer 'sgd'; allowed: 'adam'"):
@@ -741,7 +719,6 @@ def test_a_result_under_another_one_s_name_is_refused(summary_of):
 
 
 def test_a_result_of_another_experiment_under_a_name_is_refused(summary_of):
-    claims = recipe("claims")
     fine = summary_of({"even_pairs": FASTER})
     for change, words in (
         ({"tau": 0.5}, "τ 0.5, 0.95; allowed: 0.95"),
@@ -759,7 +736,6 @@ def test_a_result_of_another_experiment_under_a_name_is_refused(summary_of):
 
 
 def test_claims_of_a_damaged_or_absent_folder(tmp_path, capsys):
-    claims = recipe("claims")
     assert claims.main(["--results", str(tmp_path / "typo")]) == 2
     assert not (tmp_path / "typo").exists()
     (tmp_path / "reduced").mkdir()
@@ -775,7 +751,6 @@ def test_claims_of_a_damaged_or_absent_folder(tmp_path, capsys):
 
 
 def test_claims_of_a_summary_with_a_damaged_part(tmp_path, capsys, summary_of):
-    claims = recipe("claims")
     whole = json.loads(json.dumps(summary_of(dict.fromkeys(NNCH, FASTER))))
     (tmp_path / "reduced").mkdir()
     (tmp_path / "reduced" / "histories.tar.xz").touch()
@@ -803,13 +778,12 @@ def test_claims_of_a_summary_with_a_damaged_part(tmp_path, capsys, summary_of):
 
 
 def test_numbers_near_one_show_on_which_side_they_lie():
-    near = recipe("claim_rules").near_one
+    near = rules.near_one
     shown = [near(value) for value in (0.996, 0.9999, 1.00001, 1.0, 0.25, 1.31, 0.95)]
     assert shown == ["0.996", "0.9999", "1.00001", "1.000", "0.25", "1.3", "0.950"]
 
 
 def test_runs_that_diverged_are_no_evidence_of_accuracy_and_are_named(summary_of):
-    rules = recipe("claim_rules")
     broken = {task: {"full": ["diverged:1"] * 5, "topk:5": [4, 5, 6, 7, 8]} for task in NNCH}
     summaries = [summary_of(broken)]
     assert rules.faster_over_tasks(summaries, NNCH, "topk:5").verdict == "not tested"
@@ -822,14 +796,14 @@ def test_runs_that_diverged_are_no_evidence_of_accuracy_and_are_named(summary_of
 
 
 def test_where_no_pair_tells_how_far_both_came_is_said(summary_of):
-    found = recipe("claim_rules").faster([summary_of({"parity_check": NEITHER})], "parity_check", "topk:5")
+    found = rules.faster([summary_of({"parity_check": NEITHER})], "parity_check", "topk:5")
     assert found.verdict == "not tested"
     assert re.search(r"when the budget ended: full 0\.\d{3}–0\.\d{3}, topk:5 0\.\d{3}–0\.\d{3}", found.numbers)
 
 
 def test_unpacking_overwrites_nothing_and_leaves_nothing_of_a_damaged_archive(synthetic, tmp_path, capsys):
     _, stored = synthetic
-    made = recipe("store_results")
+    made = archive
     there = tmp_path / "there"
     there.mkdir()
     (there / "experiment.json").write_text("mine", encoding="utf-8")
@@ -867,7 +841,6 @@ def test_unpacking_overwrites_nothing_and_leaves_nothing_of_a_damaged_archive(sy
 
 
 def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):
-    claims = recipe("claims")
     found = claims.judged({"reduced": summary_of(dict.fromkeys(NNCH, FASTER))})
     page = claims.markdown(found)
     row = next(line for line in page.splitlines() if "(`topk_faster`)" in line)
@@ -878,7 +851,7 @@ def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):
     (stored,) = (line for line in page.splitlines() if line.startswith("| [reduced]"))
     assert stored.startswith("| [reduced](reduced/README.md) | 70 of 70 |")
     assert stored.endswith("| 245 |")  # of recipes/reduced.yaml
-    short = recipe("update_readme").claims_section(found)
+    short = readme.claims_section(found)
     assert (
         "| top-k attention (topk:5) learns faster than full attention | **reproduced** (provisional) | not tested |"
         in short
@@ -888,7 +861,6 @@ def test_the_page_shows_size_verdict_and_what_is_missing(summary_of):
 
 
 def test_not_reproduced_says_where_nothing_was_decided_against_the_claim(summary_of):
-    claims, rules = recipe("claims"), recipe("claim_rules")
     for outcome, expected in ((ALIKE, True), (SLOWER, False)):
         found = claims.judged({"reduced": summary_of(dict.fromkeys(NNCH, outcome))})["claims"]
         for name in ("topk_faster", "topk_faster_even_pairs"):
@@ -901,12 +873,11 @@ def test_not_reproduced_says_where_nothing_was_decided_against_the_claim(summary
 
 
 def test_unpacking_what_is_not_stored_names_what_is(tmp_path, capsys):
-    store_results = recipe("store_results")
-    assert store_results.main(["--unpack", str(tmp_path), "--to", str(tmp_path / "made")]) == 2
+    assert archive.main(["--unpack", str(tmp_path), "--to", str(tmp_path / "made")]) == 2
     said = capsys.readouterr().err
     assert f"{tmp_path} holds no stored comparison" in said
     assert "reduced" in said
     assert not (tmp_path / "made").exists()
     with pytest.raises(SystemExit):
-        store_results.main(["--unpack", str(tmp_path)])
+        archive.main(["--unpack", str(tmp_path)])
     assert "belong together" in capsys.readouterr().err

@@ -1,9 +1,9 @@
 """The paper's claims, judged from the stored results by fixed rules.
 
-python recipes/claims.py                      # recipes/results/ → recipes/results/claims.md and claims.json
-python recipes/update_readme.py --claims      # … and into README.md
+python -m recipes.reproduction.claims                      # recipes/results/ → recipes/results/claims.md and claims.json
+python -m recipes.reproduction.readme --claims      # … and into README.md
 
-A claim names the stored results (`recipes/store_results.py`) that it is read from, and its rule (`claim_rules.py`). Where too
+A claim names the stored results (`recipes/reproduction/archive.py`) that it is read from, and its rule (`rules.py`). Where too
 little is stored for a rule it is *not tested*, whatever the numbers so far look like.
 """
 
@@ -15,17 +15,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import claim_rules as rules
-from claim_rules import NOT_TESTED, REPRODUCED, Stored, Summary, Verdict
-from store_results import ARCHIVE, counts
-
 from hf_semfocus.data import list_tasks
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import preset
 from hf_semfocus.files import read_json, write_atomically, write_json
 from hf_semfocus.report.tables import length_text
 
-RECIPES = Path(__file__).parent
+from . import rules
+from .archive import ARCHIVE, counts
+from .rules import NOT_TESTED, REPRODUCED, Stored, Summary, Verdict
+
+RECIPES = Path(__file__).parents[1]
 RESULTS = RECIPES / "results"
 FORMAT = 1
 SUITE = tuple(list_tasks("paper"))
@@ -503,7 +503,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         "</details>",
     ]
     return (
-        "# Claims of the paper, judged\n\nMade by `python recipes/claims.py` from `recipes/results/`.\n\n"
+        "# Claims of the paper, judged\n\nMade by `python -m recipes.reproduction.claims` from `recipes/results/`.\n\n"
         + "\n".join(lines)
         + "\n"
     )

@@ -1,7 +1,7 @@
 """Packs a comparison's evidence into recipes/results/NAME/: small, and enough to make every number again.
 
-python recipes/store_results.py runs/reduced --as reduced
-python recipes/store_results.py --unpack recipes/results/reduced --to /tmp/reduced && semfocus report /tmp/reduced
+python -m recipes.reproduction.archive runs/reduced --as reduced
+python -m recipes.reproduction.archive --unpack recipes/results/reduced --to /tmp/reduced && semfocus report /tmp/reduced
 
 `semfocus compare --config recipes/reduced.yaml --output /tmp/reduced` goes on from an unpacked one: finished runs are kept as they are,
 unfinished ones go on from their last checkpoint where that is small enough to be stored (2 MB), and begin anew where it is not.
@@ -36,7 +36,7 @@ from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.tables import markdown_table
 from hf_semfocus.training.checkpoints import check_whole, latest_complete_checkpoint, mark_whole
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "recipes" / "results"
 ARCHIVE = "histories.tar.xz"
 LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfocus report` draws it again
@@ -356,9 +356,9 @@ def about(
             for entry in summary.get("machines", [])
         ),
         f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
-        f"`python recipes/store_results.py --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
+        f"`python -m recipes.reproduction.archive --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
         f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
-        "- Made by `python recipes/store_results.py`; `tests/recipes/test_results.py` makes the numbers again from the archive.",
+        "- Made by `python -m recipes.reproduction.archive`; `tests/recipes/test_results.py` makes the numbers again from the archive.",
     ]
     if checkpoints:
         lines.append(f"- Unfinished runs that go on from a stored checkpoint: {checkpoints}.")
@@ -400,7 +400,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise ValueError(f"--as is {options.name!r}; allowed: small letters, digits and '_'")
         summary = store(options.run_directory, RESULTS / options.name, replace=options.replace)
     except (ValueError, OSError) as error:
-        print(f"store_results: {error}", file=sys.stderr)
+        print(f"archive: {error}", file=sys.stderr)
         return 2
     told = json.dumps(counts(summary)).strip("{}").replace('"', "")
     print(f"recipes/results/{options.name}: {told}; {core_hours(summary):.2f} core-hours")

@@ -1,12 +1,12 @@
-"""Puts stored results into README.md and docs/ (marked_blocks.py says which where), from what their commands left.
+"""Puts stored results into README.md and docs/ (blocks.py says which where), from what their commands left.
 
-python recipes/update_readme.py runs/quickstart        # after `make quickstart`
-python recipes/update_readme.py --cost runs/cost.txt   # after `make benchmark`
-python recipes/update_readme.py --data runs/data.txt   # after `make benchmark`
-python recipes/update_readme.py --attention runs/attention   # after `make benchmark`
-python recipes/update_readme.py --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
-python recipes/update_readme.py --claims               # after `python recipes/claims.py`
-python recipes/update_readme.py --settings             # after `python recipes/store_results.py … --as gain_2` or another of them
+python -m recipes.reproduction.readme runs/quickstart        # after `make quickstart`
+python -m recipes.reproduction.readme --cost runs/cost.txt   # after `make benchmark`
+python -m recipes.reproduction.readme --data runs/data.txt   # after `make benchmark`
+python -m recipes.reproduction.readme --attention runs/attention   # after `make benchmark`
+python -m recipes.reproduction.readme --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
+python -m recipes.reproduction.readme --claims               # after `python -m recipes.reproduction.claims`
+python -m recipes.reproduction.readme --settings             # after `python -m recipes.reproduction.archive … --as gain_2` or another
 
 What is shown is kept in recipes/results/; a test compares the pages with it.
 """
@@ -25,8 +25,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from claim_rules import verdict_words
-from marked_blocks import linked, with_blocks
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
@@ -39,7 +37,9 @@ from hf_semfocus.report.files import drawn, write_whole
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.report.tables import markdown_table
 
-ROOT = Path(__file__).parents[1]
+from .blocks import ROOT, linked, with_blocks
+from .rules import verdict_words
+
 RESULTS = ROOT / "recipes" / "results"
 MAIN_PICTURE = "reduced/speedups.png"
 SWEEP_PICTURE = "recipes/results/gain_sweep.png"
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="what `make benchmark` printed about data")
     parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
     parser.add_argument("--minilm", type=Path, help="what recipes/sparse_minilm.py wrote")
-    parser.add_argument("--claims", action="store_true", help="what recipes/claims.py wrote into recipes/results")
+    parser.add_argument("--claims", action="store_true", help="what recipes/reproduction/claims.py wrote into recipes/results")
     parser.add_argument(
         "--settings", action="store_true", help="what recipes/results/{theory,gain*,reduced,paper_size*} hold"
     )
@@ -91,10 +91,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         update(options)
     except OSError as error:
-        print(f"update_readme: {error.filename}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        print(f"readme: {error.filename}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return 2
     except ValueError as error:
-        print(f"update_readme: {error}", file=sys.stderr)
+        print(f"readme: {error}", file=sys.stderr)
         return 2
     return 0
 
@@ -221,7 +221,7 @@ def stored_settings(results: Path = RESULTS) -> dict[str, dict[str, Any]]:
     paths = {name: results / name / "summary.json" for name in SETTINGS}
     found = {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.is_file()}
     if not found:
-        raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes/store_results.py stores them")
+        raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes.reproduction.archive stores them")
     return found
 
 
