@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 
-def write_atomically(path: Path | str, text: str) -> None:
-    """Writes `text` (UTF-8) to a temporary file beside `path`, flushes it to the disk, and renames it into place."""
+def write_atomically(path: Path | str, content: str | bytes) -> None:
+    """Writes `content` (text as UTF-8) to a temporary file beside `path`, flushes it to the disk, and renames it into place."""
     path = Path(os.path.realpath(path))  # a link stays one: what it points to is written
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files that only their owner can read; a result is for everyone whom the umask allows.

@@ -249,6 +249,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("directory", help="a run directory of `semfocus compare`")
 
+    demo = command(
+        "demo",
+        _demo,
+        "make a folder that runs as a static Space: the report, with what masks attend to while they learn",
+        "semfocus demo runs/quickstart --output runs/demo",
+    )
+    demo.add_argument("directory", help="a run directory of `semfocus compare`, best with --snapshots")
+    demo.add_argument("--output", required=True, help="the folder to make")
+
     card = command(
         "card",
         _card,
@@ -413,6 +422,13 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         help="record dispersion, separation, stability and gradient norms every so many epochs (alone: every epoch)",
     )
     parser.add_argument(
+        "--snapshots",
+        type=int,
+        metavar="N",
+        help="store what the model attends to on a few held-out rows at about N epochs, for the report's slider",
+    )
+    parser.add_argument("--report-to", help="report each epoch to trackio, tensorboard or wandb (default: none)")
+    parser.add_argument(
         "--set",
         nargs="+",
         default=[],
@@ -442,7 +458,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
             asked[name] = getattr(options, name)
     if options.length is not None:
         asked["length"] = parse_length(options.length)
-    for name in ("epochs", "optimizer", "learning_rate", "batch_size"):
+    for name in ("epochs", "optimizer", "learning_rate", "batch_size", "snapshots", "report_to"):
         if getattr(options, name) is not None:
             asked["training"][name] = getattr(options, name)
     if options.analysis is not None:
@@ -613,6 +629,12 @@ def _report(options: argparse.Namespace) -> int:
     console.print(terminal_table(summary))
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from .demo import run_demo
+
+    return run_demo(options, _console())
 
 
 def _analyze(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ from ..model.shipping import check_ships
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.environment import available_cores, machine, process_state, use_one_thread, versions
 from ..training.locking import held
-from ..training.run import check_memory, finished_before, run_unit
+from ..training.run import check_memory, check_tracker, finished_before, run_unit
 from .run_directory import read_experiment, read_runs
 from .workers import worker_environment, worker_pool
 
@@ -97,6 +97,7 @@ def compare(
             for unit, folder in zip(units, folders, strict=True):
                 if finished_before(unit, folder, model=False) is None:
                     check_memory(unit)
+                    check_tracker(unit)
                     check_ships([parse_mask(unit.mask)])
             prepare_data(units)
             write_json(out / "experiment.json", _described(experiment, command, out))

@@ -26,6 +26,10 @@ SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources",
 VARIANT = r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 KEEPS = ("last", "best")
+TRACKERS = ("none", "trackio", "tensorboard", "wandb")
+MOST_SNAPSHOTS = 1000
+# Settings of which a run's weights do not depend, or not so far.
+UNTRAINED = ("training.epochs", "training.snapshots", "training.report_to", "imports")
 AUTO = "auto"
 HELDOUT_SPLITS = ("test", "validation")
 
@@ -122,6 +126,9 @@ class TrainingOptions:
         bf16: autocast to bfloat16.
         analysis_every: record the theory's quantities on held-out rows at the start, after each so many epochs and at the
             end (see `hf_semfocus.analysis.probe_quantities`); 0: never. It does not change what is trained.
+        snapshots: store what the model attends to on a few held-out rows at about so many epochs; 0: never. `report_to`: where the
+            Trainer reports each epoch: none, trackio, tensorboard or wandb. Neither changes what is trained, so a run that goes on may
+            have had others.
     """
 
     optimizer: str = "sgd"
@@ -146,6 +153,8 @@ class TrainingOptions:
     gradient_checkpointing: bool = False
     bf16: bool = False
     analysis_every: int = 0
+    snapshots: int = 0
+    report_to: str = "none"
 
     def __post_init__(self) -> None:
         _check(self.optimizer in OPTIMIZERS, "optimizer", self.optimizer, ", ".join(OPTIMIZERS))
@@ -172,6 +181,8 @@ class TrainingOptions:
         for name in ("batch_size", "eval_batch_size", "epochs", "patience_min"):
             _check(1 <= getattr(self, name) < 2**31, name, getattr(self, name), "1 … 2147483647")
         _check(0 <= self.analysis_every < 2**31, "analysis_every", self.analysis_every, "0 (never) … 2147483647")
+        _check(0 <= self.snapshots <= MOST_SNAPSHOTS, "snapshots", self.snapshots, f"0 (none) … {MOST_SNAPSHOTS}")
+        _check(self.report_to in TRACKERS, "report_to", self.report_to, ", ".join(TRACKERS))
         _check(
             0 <= self.max_grad_norm < math.inf, "max_grad_norm", self.max_grad_norm, "a finite number of at least 0"
         )
@@ -403,13 +414,13 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
     """The first setting in which two specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
 
-    The budget may differ, and so may the place of a file with a mask: its content counts (`mask_source`). A setting that
+    The budget may differ, what is only recorded (`UNTRAINED`), and the place of a file with a mask: its content counts (`mask_source`). A setting that
     the earlier one was written without has its default.
     """
 
     defaults = {f"training.{entry.name}": entry.default for entry in fields(TrainingOptions)}
     old, new = {**defaults, **flat(earlier)}, flat(later)
     for key in [*new, *old]:
-        if key not in ("training.epochs", "imports") and old.get(key) != new.get(key):
+        if key not in UNTRAINED and old.get(key) != new.get(key):
             return f"{key}: {old.get(key)!r} there, {new.get(key)!r} asked"
     return None

@@ -18,6 +18,7 @@ from .files import drawn, write_whole
 from .findings import CLEAR, Finding, findings, headline
 from .inline_svg import inline_svg
 from .palette import DARK, LIGHT, Theme, mask_styles
+from .snapshots import snapshots
 from .tables import Row, accuracy, length_text, percent, plural, seconds, table_rows
 from .theory import k_sweep, matched_sentences, number, sentences, table
 from .theory_pictures import matched, matched_panel, matched_picture, predicted, predicted_panel, prediction_picture
@@ -66,12 +67,12 @@ def write_report(run_dir: Path | str) -> Path:
         else:  # a picture of an earlier state would contradict the page
             path.unlink(missing_ok=True)
     page = run_dir / "report.html"
-    write_whole(page, render(summary).encode("utf-8"))
+    write_whole(page, render(summary, snapshots(summary, run_dir)).encode("utf-8"))
     return page
 
 
-def render(summary: Mapping[str, Any]) -> str:
-    """The page as text. Everything that comes from the summary is escaped."""
+def render(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The page as text, with the snapshots `shown`. Everything that comes from the summary is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hf_semfocus", "report/templates"),
         autoescape=True,
@@ -95,8 +96,8 @@ def render(summary: Mapping[str, Any]) -> str:
         k_sweep=k_sweep(summary),
         curves=_curves(summary),
         theory=_theory(summary),
+        snapshots=shown,
         styles=mask_styles(summary["masks"], summary["baseline"]),
-        base_colours=(LIGHT.baseline, DARK.baseline),
         tau=next(taus),
         heldout_tau=next(taus),
         budget=_only({run["budget"] for run in runs} - {None}),
@@ -157,17 +158,16 @@ def _short(entry: Mapping[str, Any] | None) -> str:
     if entry is None or not entry["n_pairs"]:
         return "–"
     if entry["estimate"] is not None:
-        return f"{number_of_two(entry['estimate'])}×"
+        return f"{_two_digits(entry['estimate'])}×"
     low, high = entry["low"] or None, entry["high"]
     if low and high:
-        return f"{number_of_two(low, math.floor)}–{number_of_two(high, math.ceil)}×"
-    return f"≥{number_of_two(low, math.floor)}×" if low else f"≤{number_of_two(high, math.ceil)}×" if high else "?"
+        return f"{_two_digits(low, math.floor)}–{_two_digits(high, math.ceil)}×"
+    return f"≥{_two_digits(low, math.floor)}×" if low else f"≤{_two_digits(high, math.ceil)}×" if high else "?"
 
 
-def number_of_two(value: float, to_whole: Callable[[float], int] = round) -> str:
-    """Two significant digits."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return f"{to_whole(round(value / unit, 6)) * unit:.2g}"
+def _two_digits(value: float, to_whole: Callable[[float], int] = round) -> str:
+    power = math.floor(math.log10(value)) - 1
+    return f"{to_whole(round(value / 10.0**power, 6)) * 10.0**power:.{max(0, -power)}f}"
 
 
 def _sentence(summary: Mapping[str, Any], entries: Sequence[Entry]) -> str:

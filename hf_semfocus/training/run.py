@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from .environment import (
 from .locking import WAIT_SECONDS, held
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, finite, initial_analysis, why_stop
 from .rows import TensorRows, already_batched
+from .snapshots import ROWS, SnapshotCallback, snapshot_epochs
 from .trainer import SemFocusTrainer
 
 INITIAL_ROWS = 500
@@ -73,12 +76,15 @@ def _run_unit(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> dict[str
     if finished is not None:
         return finished
     check_memory(spec)
+    check_tracker(spec)
     check_ships([parse_mask(spec.mask)])
     keep_freed_memory()
     use_fast_products()
     tokenizer, data, rows, model, inputs = _prepared(spec)
     start = _initial_attention(model, inputs)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
+    if spec.training.snapshots:
+        trainer.add_callback(_snapshots(spec, folder, rows[spec.training.heldout_split], tokenizer))
     # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
     if state.is_main_process:
         write_json(folder / "spec.json", spec.to_dict())
@@ -121,6 +127,23 @@ def check_memory(spec: RunSpec) -> None:
             f"not enough memory: a model of {parameters:.3g} parameters needs {needed / 1e9:.3g} GB to train, and this "
             f"machine has {memory / 1e9:.3g} GB; ask for a smaller one (hidden_size, intermediate_size, num_hidden_layers)"
         )
+
+
+def check_tracker(spec: RunSpec) -> None:
+    """Refuses a tracker that is not installed.
+
+    Raises:
+        ValueError: with the extra that brings it.
+    """
+    name = spec.training.report_to
+    if name != "none" and find_spec(name) is None:
+        raise ValueError(f"report_to is {name!r}, which is not installed: pip install {name}")
+
+
+def _snapshots(spec: RunSpec, folder: Path, rows: TensorRows, tokenizer: Any) -> SnapshotCallback:
+    batch = {name: value for name, value in rows.batch(slice(0, ROWS)).items() if name != "labels"}
+    tokens = [tokenizer.convert_ids_to_tokens(ids) for ids in batch["input_ids"].tolist()]
+    return SnapshotCallback(folder, batch, tokens, snapshot_epochs(spec.training.snapshots, spec.training.epochs))
 
 
 def _prepared(spec: RunSpec) -> tuple[Any, Any, dict[str, TensorRows], PreTrainedModel, dict[str, torch.Tensor]]:
@@ -197,6 +220,9 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
     if options.batch_size % processes:
         raise ValueError(f"batch_size is {options.batch_size}; allowed: a multiple of the {processes} processes")
     optimizers = {"sgd": "sgd", "adam": "adamw_torch", "adamw": "adamw_torch"}  # Adam is AdamW without weight decay
+    # Beside the run: its checkpoints, where the Trainer would put it, go when the run has ended.
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
+    os.environ.setdefault("WANDB_PROJECT", _project(folder))
     sgd = f"momentum={options.momentum}" if options.optimizer == "sgd" else None
     return TrainingArguments(
         output_dir=str(folder / "checkpoints"),
@@ -217,11 +243,19 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
         logging_strategy="no",
         logging_nan_inf_filter=False,
         eval_strategy="no",
-        report_to="none",
+        report_to=options.report_to,
+        run_name=spec.name,
+        project=_project(folder),
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
         disable_tqdm=True,
     )
+
+
+def _project(folder: Path) -> str:
+    """What a tracker groups runs by: the comparison's run directory, or the run's own folder."""
+    folder = folder.absolute()
+    return folder.parents[3].name if folder.parents[2].name == "runs" else folder.name
 
 
 def _make_trainer(spec, folder, model, rows, on_epoch) -> SemFocusTrainer:

@@ -4,7 +4,10 @@ import json
 import math
 from pathlib import Path
 
-CHANCE = {"even_pairs": 0.5, "cycle_navigation": 0.2, "missing_duplicate_string": 0.5}
+CHANCE = {
+    "even_pairs": 0.5, "cycle_navigation": 0.2, "missing_duplicate_string": 0.5, "parity_check": 0.5, "solve_equation": 0.2,
+    "modular_arithmetic_brackets": 0.2, "stack_manipulation": 0.5,
+}  # fmt: skip
 REACH = {
     "full": {"left": 19, "right": 19, "sees_all": True, "text": "all"},
     "topk:5": {"left": 19, "right": 19, "sees_all": True, "text": "all"},
@@ -28,6 +31,24 @@ EVERYTHING = {
         "topk:5": [26, 30, None],
     },
 }
+MASKS = [
+    "full", "topk:5", "topk:9", "topp:0.5", *(f"{kind}:{size}{more}" for kind in ("banded", "block") for size in (5, 9)
+    for more in ("", "+global:1")), "strided:4", "random:5;seed=0", "sink:1",
+]  # fmt: skip
+
+
+def many_outcomes(seeds=10):
+    """Outcomes of 7 tasks and 15 masks: learnt sooner, later, by some seeds, or by none."""
+    return {
+        task: {
+            mask: [
+                None if (place + number) % 5 == 4 or (number % 3 == 2 and seed > 6) else 6 + (7 * number + 5 * seed + place) % 30
+                for seed in range(seeds)
+            ]
+            for number, mask in enumerate(MASKS)
+        }
+        for place, task in enumerate(CHANCE)
+    }
 
 
 def accuracy_at(epoch, target, chance, phase):

@@ -1,0 +1,84 @@
+"""A comparison from Python: `from hf_semfocus import compare`."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .experiments.experiment import Experiment
+from .files import read_json
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run directory of `semfocus compare` to look at; a notebook shows its table and curves.
+
+    Example:
+        >>> Comparison("runs/quickstart").table()  # doctest: +SKIP
+    """
+
+    folder: Path | str
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """`summary.json`."""
+        return read_json(Path(self.folder) / "summary.json")
+
+    def table(self) -> "pandas.DataFrame":
+        """A row a task and mask, as in the report."""
+        import pandas
+
+        from .report.tables import table_rows
+
+        names = ["task", "mask", "epochs", "speed_up", "heldout_end", "heldout_best", "chance", "reach", "troubles"]
+        return pandas.DataFrame([{name: getattr(row, name) for name in names} for row in table_rows(self.summary)])
+
+    def plot(self) -> "Figure | None":
+        """Accuracy against epochs, as a matplotlib figure; None where no run has an epoch yet."""
+        from .report.pictures import curves
+
+        return curves(self.summary)
+
+    @property
+    def report(self) -> Path:
+        """`report.html`."""
+        return Path(self.folder) / "report.html"
+
+    def _repr_html_(self) -> str:
+        from .report.inline_svg import inline_svg
+
+        figure = self.plot()
+        return self.table().to_html(index=False) + ("" if figure is None else inline_svg(figure, "n", "Accuracy against epochs"))
+
+
+def compare(experiment: Experiment | str, output: Path | str, jobs: int | None = None) -> Comparison:
+    """Trains every run of an experiment that is not finished in `output`, and writes summary and report there.
+
+    Args:
+        experiment: an `Experiment`, a preset's name ("quickstart"), or a YAML file.
+        output: the run directory. What is finished there is not trained again.
+        jobs: runs at once; None for the number of cores.
+
+    Raises:
+        ValueError: `output` holds other runs, or `experiment` is neither.
+
+    Example:
+        >>> from hf_semfocus import Experiment, compare
+        >>> mine = Experiment("mine", {"even_pairs": {"length": 20}}, ("full", "topk:5"), (0, 1))
+        >>> compare(mine, "runs/mine").table()  # doctest: +SKIP
+    """
+    from .comparison.compare import compare as train
+    from .comparison.summary import write_summary
+    from .experiments.presets import PRESETS, preset
+    from .report.html import write_report
+
+    if not isinstance(experiment, Experiment):
+        experiment = preset(experiment) if experiment in PRESETS else Experiment.from_yaml(experiment)
+    train(experiment, output, jobs, command="hf_semfocus.compare")
+    write_summary(output)
+    write_report(output)
+    return Comparison(output)
