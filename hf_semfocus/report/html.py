@@ -173,14 +173,31 @@ def _two_digits(value: float, to_whole: Callable[[float], int] = round) -> str:
 def _sentence(summary: Mapping[str, Any], entries: Sequence[Entry]) -> str:
     """What came out, in one sentence or two."""
     compared = [entry for entry in entries if entry.finding]
-    if len(compared) <= FEW:
+    baseline, seeds = summary["baseline"], plural(len(summary["seeds"]), "seed")
+    if not compared:
         return headline(summary)
+    if len(compared) <= FEW:
+        by_verdict: dict[str, list[Entry]] = {}
+        for entry in compared:
+            assert entry.finding
+            by_verdict.setdefault({"open": "undecided"}.get(entry.finding.verdict, entry.finding.verdict), []).append(entry)
+        one_task = len(summary["tasks"]) == 1
+        said = [
+            f"{verdict.capitalize()}: " + ", ".join(
+                entry.row.mask + ("" if one_task else f" on {entry.row.task}")
+                + (f" ({entry.short})" if entry.speedups["train"]["estimate"] is not None else "")
+                for entry in own
+            )
+            for verdict, own in sorted(by_verdict.items())
+        ]  # fmt: skip
+        where = f"On {summary['tasks'][0]['name']}, " if one_task else f"On {plural(len(summary['tasks']), 'task')}, "
+        return f"{where}with {seeds}, beside {baseline} attention. {'. '.join(said)}."
     count = Counter(entry.verdict for entry in compared)
     words = [f"{count[word]} {told}" for word, told in (("faster", "faster"), ("slower", "slower"),
              ("undecided", "undecided"), ("none", "without a pair")) if count[word]]  # fmt: skip
     text = (
-        f"Of {len(compared)} comparisons with {summary['baseline']} attention ({plural(len(summary['masks']) - 1, 'mask')}, "
-        f"{plural(len(summary['tasks']), 'task')}, {plural(len(summary['seeds']), 'seed')}): {', '.join(words)}."
+        f"Of {len(compared)} comparisons with {baseline} attention ({plural(len(summary['masks']) - 1, 'mask')}, "
+        f"{plural(len(summary['tasks']), 'task')}, {seeds}): {', '.join(words)}."
     )
     sure = [entry for entry in compared if entry.verdict == "faster" and entry.sure]
     if sure:

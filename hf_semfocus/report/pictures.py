@@ -99,7 +99,7 @@ def speedups(summary: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
         axes.set_xlabel(f"slower than {summary['baseline']}  ←  speed-up (epochs)  →  faster", color=theme.ink)
     left.set_yticks(list(places.values()), [mask for _, mask in places])
     for task, place in heads.items():
-        words = f"{task}   undetermined: {', '.join(silent[task])}" if silent[task] else task
+        words = f"{task}; undetermined: {', '.join(silent[task])}" if silent[task] else task
         left.annotate(textwrap.shorten(words, LINE, placeholder=" …"), (0, place), xycoords=("axes fraction", "data"),
                       xytext=(4, 0), textcoords="offset points", va="center", color=theme.ink, weight="bold",
                       fontsize=9)  # fmt: skip

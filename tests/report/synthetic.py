@@ -92,7 +92,7 @@ def write_run_directory(folder, outcomes=None, *, budget=40, generalises=True, n
 
 
 def write_run(folder, task, mask, seed, outcome, budget=40, generalises=True, lag=2):
-    path = folder / "runs" / task / mask.replace(":", "-").replace("+", "_") / f"seed-{seed}"
+    path = folder / "runs" / task / mask.translate(str.maketrans(":;=+", "---_")) / f"seed-{seed}"
     path.mkdir(parents=True)
     kind, _, number = outcome.partition(":") if isinstance(outcome, str) else ("", "", "")
     target = outcome if isinstance(outcome, int) else None

@@ -68,7 +68,8 @@ def test_every_section_is_there(report):
     _, page = report
     for words in (
         "Reduced size: a test.",
-        "Against full, over 2 tasks and 3 seeds",
+        "On 2 tasks, with 3 seeds, beside full attention.",
+        "Faster: topk:5 on even_pairs (3.1×).",
         "3.1× [1.9, 5.2]",
         "No benefit here may mean that it cannot see",
         "seed 0: 27 / 8 = 3.4×",

@@ -82,7 +82,7 @@ def test_masks_of_which_no_pair_tells_anything_share_one_line(summary_of):
             entry.update(estimate=None, low=0.0, high=None, undetermined=3, n_pairs=3, pairs=pairs)
     axes = pictures.speedups(summary).axes[0]
     assert len(axes.get_yticklabels()) == rows - 3
-    assert "even_pairs   undetermined: banded:5, block:5, topk:5" in [text.get_text() for text in axes.texts]
+    assert "even_pairs; undetermined: banded:5, block:5, topk:5" in [text.get_text() for text in axes.texts]
 
 
 def test_many_masks_are_medians_alone(summary_of):
