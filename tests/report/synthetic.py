@@ -4,6 +4,8 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
+
 CHANCE = {
     "even_pairs": 0.5, "cycle_navigation": 0.2, "missing_duplicate_string": 0.5, "parity_check": 0.5, "solve_equation": 0.2,
     "modular_arithmetic_brackets": 0.2, "stack_manipulation": 0.5,
@@ -154,3 +156,18 @@ def write_run(folder, task, mask, seed, outcome, budget=40, generalises=True, la
     }  # fmt: skip
     (path / "result.json").write_text(json.dumps(result))
     return path
+
+
+def write_snapshots(folder, summary):
+    """What full and topk:5 of seed 0 attended to at three epochs; returns it: (mask, epoch) → (rows, layers, heads, queries, keys)."""
+    generator, made = np.random.default_rng(0), {}
+    for run in summary["runs"]:
+        if run["seed"] == 0 and run["mask"] in ("full", "topk:5"):
+            (folder / run["path"] / "snapshots").mkdir(parents=True)
+            for epoch in (0, 2, 9):
+                scores = (1 + epoch) * generator.normal(size=(2, 2, 1, 6, 6))
+                weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+                made[run["mask"], epoch] = weights
+                path = folder / run["path"] / "snapshots" / f"epoch-{epoch}.npz"
+                np.savez_compressed(path, weights=weights.astype(np.float16), tokens=np.array([list("011010"), list("110001")]))
+    return made

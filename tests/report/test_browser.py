@@ -6,7 +6,7 @@ import pytest
 
 from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.report.html import write_report
-from tests.report.synthetic import MASKS, many_outcomes, write_run_directory
+from tests.report.synthetic import MASKS, many_outcomes, write_run_directory, write_snapshots
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.slow
@@ -27,6 +27,7 @@ def browser():
 def pages(run_directories, tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     shutil.copytree(run_directories["quickstart"], folder / "small")
+    write_snapshots(folder / "small", write_summary(folder / "small"))
     write_summary(write_run_directory(folder / "large", many_outcomes()))
     return {name: write_report(folder / name) for name in ("small", "large")}
 
@@ -82,3 +83,25 @@ def test_the_filter_and_the_order(browser, pages, width):
     assert rows.count() == 1
     rows.locator("button.details").click()
     assert "chance" in rows.locator(".more").inner_text()
+
+
+def test_the_slider_shows_another_epoch_another_row_and_another_layer(browser, pages, width):
+    page, troubles = opened(browser, pages["small"], width)
+    drawn, seen = page.locator(".maps canvas"), set()
+    assert drawn.count() == 2
+
+    def look():
+        seen.add(drawn.first.evaluate("canvas => canvas.toDataURL()"))
+
+    look()
+    page.locator(".slider input[type=range]").fill("2")
+    look()
+    assert page.locator(".slider output").inner_text() == "9"
+    assert "epoch 9, training" in page.locator(".maps .said").first.inner_text()
+    page.select_option("select.layer", "1")
+    look()
+    page.select_option("select.row", "1")
+    look()
+    assert len(seen) == 4
+    assert page.locator(".tokens").inner_text() == "1 1 0 0 0 1"
+    assert troubles == []
