@@ -49,10 +49,11 @@ class Comparison:
         return Path(self.folder) / "report.html"
 
     def _repr_html_(self) -> str:
-        from .report.inline_svg import inline_svg
+        from .report.files import drawn
 
         figure = self.plot()
-        return self.table().to_html(index=False) + ("" if figure is None else inline_svg(figure, "n", "Accuracy against epochs"))
+        picture = "" if figure is None else drawn(figure, "svg").decode("utf-8").partition("<svg")[2]
+        return self.table().to_html(index=False) + (picture and f"<svg{picture}")
 
 
 def compare(experiment: Experiment | str, output: Path | str, jobs: int | None = None) -> Comparison:
