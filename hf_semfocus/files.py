@@ -1,13 +1,17 @@
-"""Files that are seen whole or not at all: a reader, or a killed process, never meets half of one."""
+"""Files that are seen whole or not at all, and JSON that is read as what it should be: a damaged file is named, with the field."""
 
 import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
 
 
-def write_atomically(path: Path | str, content: str | bytes) -> None:
+def atomic_write(path: Path | str, content: str | bytes) -> None:
     """Writes `content` (text as UTF-8) to a temporary file beside `path`, flushes it to the disk, and renames it into place."""
     path = Path(os.path.realpath(path))  # a link stays one: what it points to is written
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,30 +40,54 @@ def json_text(value: Any) -> str:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Writes `json_text`, atomically."""
-    write_atomically(path, json_text(value))
+    atomic_write(path, json_text(value))
 
 
-def read_json(path: Path | str, remedy: str = "move it away to make it anew") -> Any:
+def read_json(path: Path | str, remedy: str = "move it away to make it again") -> Any:
     """Reads JSON; a file that is not JSON raises a `ValueError` that names it and says `remedy`."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: it is not JSON ({error}); {remedy}") from None
 
 
-def read_json_lines(path: Path | str, remedy: str = "") -> list[dict[str, Any]]:
+def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
     """Reads one JSON object a line; a damaged line raises a `ValueError` that names the file and the line."""
-    rows, then = [], remedy and f"; {remedy}"
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: it is not UTF-8 text ({error}){then}") from None
-    for number, line in enumerate(lines, start=1):
+    rows = []
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged: line {number} is not JSON ({error}){then}") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{path} is damaged: line {number} is not a JSON object{then}")
-        rows.append(row)
+            rows.append(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is damaged: line {number} is not JSON ({error})") from None
     return rows
+
+
+def read_record(path: Path, model: type[AnyRecord], remedy: str) -> AnyRecord:
+    """The record that a file of JSON holds.
+
+    Raises:
+        ValueError: it is damaged; the message names the file and the field, and ends with `remedy`.
+    """
+    return parse_record(path.read_bytes(), model, str(path), remedy)
+
+
+def parse_record(text: bytes, model: type[AnyRecord], path: str, remedy: str, place: str = "") -> AnyRecord:
+    """As `read_record`, of text that stands at `place` in the file."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        problem = _problem(error)
+    except (KeyError, TypeError, AttributeError) as error:  # of a file of a format before
+        problem = f"{type(error).__name__} {error}"
+    raise ValueError(f"{path} is damaged: {place}{problem}; {remedy}")
+
+
+def _problem(error: ValidationError) -> str:
+    """The first fault, with its field and what stands there."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in ("str", "int", "float"))
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    if not where:
+        return f"it is not JSON of its kind ({first['msg']})"
+    return f"{where} is {str(first['input'])[:80]!r} ({first['msg'].removeprefix('Value error, ')})"

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .experiments.experiment import Experiment
-from .files import read_json
+from .files import read_record
+from .summary_schema import Summary
 
 if TYPE_CHECKING:
     import pandas
@@ -24,9 +25,11 @@ class Comparison:
     folder: Path | str
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """`summary.json`."""
-        return read_json(Path(self.folder) / "summary.json")
+        return read_record(
+            Path(self.folder) / "summary.json", Summary, f"`semfocus report {self.folder}` makes it again"
+        )
 
     def table(self) -> "pandas.DataFrame":
         """A row a task and mask, as in the report."""
@@ -49,10 +52,10 @@ class Comparison:
         return Path(self.folder) / "report.html"
 
     def _repr_html_(self) -> str:
-        from .report.files import drawn
+        from .report.files import render_figure
 
         figure = self.plot()
-        picture = "" if figure is None else drawn(figure, "svg").decode("utf-8").partition("<svg")[2]
+        picture = "" if figure is None else render_figure(figure, "svg").decode("utf-8").partition("<svg")[2]
         return self.table().to_html(index=False) + (picture and f"<svg{picture}")
 
 
@@ -80,6 +83,5 @@ def compare(experiment: Experiment | str, output: Path | str, jobs: int | None =
     if not isinstance(experiment, Experiment):
         experiment = preset(experiment) if experiment in PRESETS else Experiment.from_yaml(experiment)
     train(experiment, output, jobs, command="hf_semfocus.compare")
-    write_summary(output)
-    write_report(output)
+    write_report(output, write_summary(Path(output)))
     return Comparison(output)

@@ -22,7 +22,7 @@ import transformers
 from small_models import LENGTHS, architectures, small_inputs, small_model
 
 from hf_semfocus import apply_attention, register_attention
-from hf_semfocus.files import write_atomically
+from hf_semfocus.files import atomic_write
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "architectures.md"
 #: Each mask, and the same with as many keys as there are: the model's own attention.
@@ -236,7 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
     total = Counter(cell for row in rows for cell in row[2 : 2 + len(MASKS)])
     print(dict(total), "not run:", len(unbuilt))
     if not names:
-        write_atomically(PAGE, page(rows, unbuilt))
+        atomic_write(PAGE, page(rows, unbuilt))
     return 1 if total[WRONG] else 0
 
 

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from hf_semfocus.comparison.paired_tests import LEVEL, Judgement, Verdict, judge_values, restricted_epochs
-from hf_semfocus.comparison.run_directory import Run, read_experiment, read_runs
+from hf_semfocus.comparison.run_directory import RunDirectory
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.files import write_json
-from hf_semfocus.training.run import untrained_attention
+from hf_semfocus.training.results import untrained_attention
+from hf_semfocus.training.run_files import Run
 
 FORMAT = 1
 MASK = "topk:5"
@@ -68,22 +69,24 @@ def read_focus_runs(run_dir: Path) -> list[FocusRun]:
         ValueError: `run_dir` is no run directory, or damaged.
     """
     found = []
-    for run in read_runs(run_dir, read_experiment(run_dir)):
+    for run in RunDirectory.read(run_dir).runs:
         told = run.convergence("train") if run.counts else None
         if told is None or not (told.reached or told.finished):
             continue
-        start = (run.result or {}).get("initial_attention") or untrained_attention(RunSpec.from_dict(run.spec))
+        start = (run.result and run.result.initial_attention) or untrained_attention(
+            RunSpec.from_dict(run.spec.to_json())
+        )
         if start is None:
             raise ValueError(f"{run.folder} has inputs of one token, which have no entropy")
-        model = run.spec["model"]
+        model = run.spec.model
         normalizer = model.get("normalizer", "softmax")
         kinds = (("qk_norm", model.get("qk_norm")), ("temperature", model.get("attention_scale") is not None))
         kind = next((name for name, holds in kinds if holds), "gain") if normalizer == "softmax" else normalizer
         found.append(
             FocusRun(
-                run.spec["task"], run.spec["seed"], run.spec["mask"], kind, float(start["attention_gain"]),
-                math.log(restricted_epochs(told, run.spec["training"]["epochs"])), start["entropy"],
-                start["dispersion_all"], run.label, _change(run), not told.reached,
+                run.spec.task, run.spec.seed, run.spec.mask, kind, start.attention_gain,
+                math.log(restricted_epochs(told, run.spec.training.epochs)), start.entropy,
+                start.dispersion_all, run.label, _change(run), not told.reached,
             )
         )  # fmt: skip
     return found
@@ -91,9 +94,9 @@ def read_focus_runs(run_dir: Path) -> list[FocusRun]:
 
 def _change(run: Run) -> str:
     """What a command line adds to full attention as it is: "--mask topk:5 --set model.attention_gain=2.0"."""
-    words = [] if run.spec["mask"] == "full" else [f"--mask {run.spec['mask']}"]
+    words = [] if run.spec.mask == "full" else [f"--mask {run.spec.mask}"]
     names = ("attention_gain", "target_entropy", "attention_scale", "qk_norm", "qk_norm_scale", "normalizer")
-    given = {name: value for name in names if (value := run.spec["model"].get(name)) is not None}
+    given = {name: value for name in names if (value := run.spec.model.get(name)) is not None}
     words += ["--set", *(f"model.{name}={str(value).lower()}" for name, value in given.items())] if given else []
     return " ".join(words)
 

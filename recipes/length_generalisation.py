@@ -31,7 +31,7 @@ from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
-from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.run import train_run
 
 MASKS = ("full", "topk:5", "banded:5", "block:5")
 QUICK: dict[str, Any] = {
@@ -81,7 +81,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             spec = specification(options, mask, seed)
             folder = options.output / "runs" / mask_slug(spec.mask) / f"seed-{seed}"
             with EpochBar(f"{spec.mask}, seed {seed}, length {options.length}", options.epochs, console) as bar:
-                result = run_unit(spec, folder, on_epoch=bar.update)
+                result = train_run(spec, folder, on_epoch=bar.update)
             kind = task_info(options.task).kind
             cls = (
                 SemFocusForTokenClassification if kind == "token_classification" else SemFocusForSequenceClassification
@@ -95,7 +95,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             for length, split in splits.items():
                 found = measure_accuracy(model, TensorRows(data[split], model.config.pad_token_id), 250)
                 rows.append({"mask": spec.mask, "seed": seed, "length": length, "accuracy": found.accuracy})
-                rows[-1] |= {"epochs_trained": result["epochs_trained"], "status": result["status"]}
+                rows[-1] |= {"epochs_trained": result.epochs_trained, "status": result.status}
                 statistics = label_statistics(data[split], options.task)
                 name = "majority_sequence_accuracy" if kind == "token_classification" else "majority_accuracy"
                 baselines.setdefault(length, []).append(statistics[name])

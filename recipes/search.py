@@ -29,7 +29,6 @@ with more --trials or another --point it adds some. Writes <task>.csv there and,
 
 import argparse
 import csv
-import importlib.util
 import io
 import json
 import math
@@ -48,16 +47,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hf_semfocus.cli.progress import accuracies
 from hf_semfocus.comparison.compare import Progress as Standing
 from hf_semfocus.comparison.compare import prepare_data, train_all
-from hf_semfocus.comparison.run_directory import Run, read_run
 from hf_semfocus.data import list_tasks, task_info
-from hf_semfocus.experiments.experiment import Experiment, merged
-from hf_semfocus.experiments.options import parse_length
+from hf_semfocus.data.options import parse_length
+from hf_semfocus.experiments.experiment import Experiment
+from hf_semfocus.experiments.options import merged
 from hf_semfocus.experiments.presets import PAPER_MASKS, preset
 from hf_semfocus.experiments.spec import RunSpec, difference
-from hf_semfocus.files import write_atomically
+from hf_semfocus.files import atomic_write, read_json
+from hf_semfocus.schema import FINISHED
 from hf_semfocus.training.environment import available_cores
-from hf_semfocus.training.locking import held
-from hf_semfocus.training.run import FINISHED, check_memory
+from hf_semfocus.training.locking import folder_lock
+from hf_semfocus.training.run_files import Run, read_run
+from hf_semfocus.training.setup import check_memory
 
 LOG = {
     "learning_rate": (0.03, 1.0),
@@ -74,7 +75,6 @@ MODEL = ("embedding_std", "position_std", "attention_gain")
 TRAINING = ("learning_rate", "max_grad_norm", "lr_decay", "batch_size")
 FIXED = {"attention_form": "multihead", "position_embedding_type": "learned", "norm_position": "post"}
 TAU = 0.95
-JOURNAL = "journal.log"
 FIRST_SEARCH_SEED = 1000  # comparisons have seeds 0, 1, 2, …
 COMPARED_SEEDS = (0, 1, 2)
 # Seeds differ: full attention took 27 and 15 epochs on even_pairs with one set. The comparison gets more than the search.
@@ -147,16 +147,6 @@ def point(words: Sequence[str]) -> dict[str, Any]:
     return {**FIRST, **found}
 
 
-def distribution(name: str, value: Any) -> Any:
-    """Optuna's description of where a parameter was drawn from, wide enough to hold a `value` that somebody chose."""
-    import optuna
-
-    if name in LOG:
-        low, high = LOG[name]
-        return optuna.distributions.FloatDistribution(min(low, value), max(high, value), log=True)
-    return optuna.distributions.CategoricalDistribution(tuple(dict.fromkeys((*CHOICES[name], value))))
-
-
 def specification(options: argparse.Namespace, task: str, parameters: Mapping[str, Any]) -> RunSpec:
     """The run of one trial."""
     return RunSpec.from_dict(
@@ -210,8 +200,8 @@ def scored(run: Run, epochs: int) -> Score:
         epochs_trained=len(run.history),
         epochs_to_tau=learnt.epochs if learnt.reached else None,
         best_train_accuracy=best,
-        validation_accuracy=last["heldout_accuracy"] or 0.0,
-        seconds=round(last["seconds"], 1),
+        validation_accuracy=last.heldout_accuracy,
+        seconds=round(last.seconds, 1),
     )
 
 
@@ -221,70 +211,50 @@ def results_folder(write: Path) -> Path:
 
 
 class Search:
-    """One task's search: an Optuna study in a journal, whose trials are runs in folders of their own.
+    """One task's search: trials are runs in folders of their own, and a trial is known by its run's parameters.
 
     Args:
         task: its name.
         options: of the command line.
-        storage: Optuna's.
 
     Raises:
-        ValueError: the study there has other settings.
+        ValueError: the trials there have other settings.
     """
 
-    def __init__(self, task: str, options: argparse.Namespace, storage: Any):
-        import optuna
-
+    def __init__(self, task: str, options: argparse.Namespace):
         self.task, self.options = task, options
-        self.study = optuna.create_study(study_name=task, storage=storage, load_if_exists=True)
-        first = specification(options, task, FIRST).to_dict()
-        settings = json.loads(json.dumps({"run": first, "log": LOG, "choices": CHOICES}))
-        # They are written before any trial.
-        earlier = self.study.user_attrs.get("settings", None if self.study.trials else settings)
-        if not isinstance(earlier, dict) or set(earlier) != set(settings) or not isinstance(earlier["run"], dict):
-            raise ValueError(
-                f"{options.output / JOURNAL} is damaged: the search of {task} has lost its settings; restore it from a copy, or "
-                "choose another --output"
-            )
-        other = _other(earlier, settings)
-        if other is not None:
-            raise ValueError(f"{options.output} holds another search of {task} ({other}); choose another --output")
-        self.study.set_user_attr("settings", settings)
-        # Each trial is one line of the journal, so a kill leaves it whole or not there; "running" is a trial that is not finished.
+        known = self._trials_before()
         # No pruner: full attention sits on a plateau for tens of epochs and then jumps, so accuracy half way tells nothing; a
         # diverged run ends by itself.
-        running = optuna.trial.TrialState.RUNNING
         drawn = points(options.trials, options.seed)
-        # A trial is known by its parameters: its number depends on when it was asked for. A study that has more trials than
-        # asked for answers for those asked for: the table and the budget agree.
+        # A folder with more trials than asked for answers for those asked for: the table and the budget agree.
         self.parameters: dict[int, dict[str, Any]] = {}
         self.by_hand: set[int] = set()
-        known = [trial.params for trial in self.study.trials]
         for parameters in [*drawn, *options.points]:
-            if parameters not in known:
-                known.append(parameters)
-            number = known.index(parameters)
-            self.parameters[number] = parameters
+            number = next(
+                (number for number, other in known.items() if other == parameters), max(known, default=-1) + 1
+            )
+            known[number] = self.parameters[number] = parameters
             if parameters not in drawn:
                 self.by_hand.add(number)
-        # What no run can have, and what is another trial's folder, is refused before anything is written down.
-        for number, parameters in self.parameters.items():
-            self._check_folder(number, specification(options, task, parameters))
-        for parameters in known[len(self.study.trials) :]:
-            space = {name: distribution(name, value) for name, value in parameters.items()}
-            self.study.add_trial(optuna.create_trial(state=running, params=parameters, distributions=space))
+        self.before = sorted(known.keys() - self.parameters.keys())
         self.scores: dict[int, Score] = {}
         self.written = False
 
-    def _check_folder(self, number: int, asked: RunSpec) -> None:
-        """A trial's folder is found by its number, which is its place in the journal: one that lost a line would mix them up."""
-        run = read_run(self.folder(number))
-        other = None if run is None else difference(run.spec, asked.to_dict())
-        if other is not None:
-            raise ValueError(
-                f"{self.folder(number)} is not trial {number} of {self.options.output / JOURNAL} ({other}): the journal has lost "
-                "trials, or is another search's; restore it from a copy, or choose another --output"
-            )
+    def _trials_before(self) -> dict[int, dict[str, Any]]:
+        """The parameters of the trials that an earlier start began, by number."""
+        known = {}
+        for path in sorted((self.options.output / self.task).glob("trial-*/spec.json")):
+            spec = read_json(path)
+            number = int(path.parent.name.removeprefix("trial-"))
+            known[number] = {name: spec["model" if name in MODEL else "training"][name] for name in FIRST}
+            asked = json.loads(json.dumps(specification(self.options, self.task, known[number]).to_dict()))
+            other = difference(spec, asked)
+            if other is None and spec["training"]["epochs"] != self.options.epochs:  # a score depends on its budget
+                other = f"epochs: {spec['training']['epochs']} there, {self.options.epochs} asked"
+            if other is not None:
+                raise ValueError(f"{path.parent} is of another search ({other}); choose another --output")
+        return known
 
     def folder(self, number: int) -> Path:
         """Where a trial's run is."""
@@ -294,14 +264,12 @@ class Search:
         """The runs of all trials."""
         return [specification(self.options, self.task, parameters) for parameters in self.parameters.values()]
 
-    def tell(self, number: int) -> Score:
-        """Writes a finished trial into the study and returns its score."""
+    def score(self, number: int) -> Score:
+        """The score of a finished trial."""
         if number not in self.scores:
             run = read_run(self.folder(number))
             assert run is not None
             self.scores[number] = scored(run, self.options.epochs)
-            if not self.study.trials[number].state.is_finished():
-                self.study.tell(number, self.scores[number].value)
         return self.scores[number]
 
     @property
@@ -337,23 +305,18 @@ class Search:
         return f" ({len(self.by_hand)} at points chosen by hand)" if self.by_hand else ""
 
     def _uncounted(self) -> list[str]:
-        """A sentence where the study has trials that were trained and are not asked for now: the budget was larger."""
-        ended = [t.number for t in self.study.trials if t.state.is_finished() and t.number not in self.parameters]
-        told = ", ".join(map(str, ended))
-        return (
-            [f"Not among them, and trained before: trial{'s' * (len(ended) > 1)} {told} of the same journal."]
-            if ended
-            else []
-        )
+        """A sentence where there are trials that are not asked for now: the budget was larger."""
+        told = ", ".join(map(str, self.before))
+        return [f"Not among them, and trained before: trial{'s' * (len(self.before) > 1)} {told}."] if told else []
 
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
-        write_atomically(self.options.output / f"{self.task}.csv", self.table())
+        atomic_write(self.options.output / f"{self.task}.csv", self.table())
         if self.options.write is not None:
             results = results_folder(self.options.write) / f"{self.task}.csv"
-            write_atomically(results, self.table())
+            atomic_write(results, self.table())
             path = self.options.write / f"{self.task}.yaml"
-            write_atomically(path, self.recipe(path, results))
+            atomic_write(path, self.recipe(path, results))
             Experiment.from_yaml(path)
         self.written = True
 
@@ -406,57 +369,6 @@ def _one_size(spec: RunSpec) -> str:
     return f"length {length}, {blocks} block{'' if blocks == 1 else 's'} of width {width}, {spec.train_size:,} training examples"
 
 
-def _other(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first setting in which two searches differ; None: one goes on with the other."""
-    told = difference(earlier["run"], now["run"])
-    budgets = [settings["run"]["training"]["epochs"] for settings in (earlier, now)]
-    if told is None and budgets[0] != budgets[1]:
-        told = f"epochs: {budgets[0]} there, {budgets[1]} asked"
-    if told is None and any(earlier[name] != now[name] for name in ("log", "choices")):
-        told = "its ranges were others"
-    return told
-
-
-# How each line of Optuna's journal begins.
-ENTRY = b'{"op_code"'
-
-
-def open_journal(path: Path) -> Any:
-    """Optuna's storage in a file that only grows. A last line that a power cut left half written goes: it is told again.
-
-    Raises:
-        ValueError: the file is something else, or damaged elsewhere; it is left as it is.
-    """
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-    remedy = "restore it from a copy, or choose another --output"
-    if path.is_file():
-        *lines, tail = path.read_bytes().split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            if not _is_entry(line):
-                raise ValueError(f"{path} is damaged: line {number} is no entry of Optuna's journal; {remedy}")
-        if tail and not (tail.startswith(ENTRY) or ENTRY.startswith(tail)):
-            raise ValueError(f"{path} is damaged: its last line is no entry of Optuna's journal; {remedy}")
-        if tail:
-            write_atomically(path, b"".join(line + b"\n" for line in lines).decode("utf-8"))
-    # Nobody else writes here (see `held`): a lock file is one that a killed search left behind.
-    Path(f"{path}.lock").unlink(missing_ok=True)
-    try:
-        return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
-    except (AssertionError, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        # Entries that Optuna cannot follow: of another version, or with a line lost between them.
-        raise ValueError(f"{path} is damaged: Optuna cannot read it ({error!r}); {remedy}") from error
-
-
-def _is_entry(line: bytes) -> bool:
-    try:
-        entry = json.loads(line)
-    except ValueError:  # also what is no UTF-8
-        return False
-    return isinstance(entry, dict) and "op_code" in entry
-
-
 class Bars:
     """A bar a task, and beside it the trial at work; a line for each trial that ended.
 
@@ -481,7 +393,7 @@ class Bars:
         ]
 
     def update(self, standing: Sequence[Standing]) -> None:
-        """Takes the standing of every trial, tells Optuna of those that ended and writes the tasks that are complete."""
+        """Takes the standing of every trial, scores those that ended and writes the tasks that are complete."""
         rows = iter(standing)
         for search, bar in zip(self.searches, self.bars, strict=True):
             now = ""
@@ -496,7 +408,7 @@ class Bars:
                 search.write()
 
     def _line(self, search: Search, number: int) -> None:
-        score = search.tell(number)
+        score = search.score(number)
         told = f"score {score.value:.3f}, {score.epochs_trained} epochs, training {score.best_train_accuracy:.3f}"
         self.console.print(
             f"{search.task} trial {number}: {score.status}, {told}, validation {score.validation_accuracy:.3f}",
@@ -527,9 +439,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"of data, weights and batches, from {FIRST_SEARCH_SEED} on: lower ones are the comparisons' (default: {FIRST_SEARCH_SEED})",
     )
     made.add_argument("--jobs", type=int, help="trials at once, one torch thread each (default: the number of cores)")
-    made.add_argument(
-        "--output", type=Path, default=Path("runs/search"), help="folder for the journal, the trials and the tables"
-    )
+    made.add_argument("--output", type=Path, default=Path("runs/search"), help="folder for the trials and the tables")
     made.add_argument(
         "--write", type=Path, metavar="DIR",
         help="also write <task>.yaml there, and <task>.csv into ../results/search beside it: recipes/tasks",
@@ -547,8 +457,6 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
     options.tasks = list(dict.fromkeys(options.tasks))
     for task in options.tasks:
         task_info(task)
-    if importlib.util.find_spec("optuna") is None:
-        raise ValueError("optuna is not installed; pip install -c constraints.txt -e '.[search]'")
     if options.write is not None:  # now, and not after hours
         for folder in (options.write, results_folder(options.write)):
             folder.mkdir(parents=True, exist_ok=True)
@@ -560,18 +468,14 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     """Searches; 1 if a trial failed, for whose task nothing is written."""
     import datasets
-    import optuna
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     datasets.disable_progress_bars()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     console = Console()
-    with held(options.output, "another search"):
-        # First, as the settings of a search are fixed once they are in the journal: with this data it can be done.
+    with folder_lock(options.output, "another search"):
         prepare_data([specification(options, task, FIRST) for task in options.tasks])
-        storage = open_journal(options.output / JOURNAL)
-        searches = [Search(task, options, storage) for task in options.tasks]
+        searches = [Search(task, options) for task in options.tasks]
         units = [unit for search in searches for unit in search.units()]
         folders = [search.folder(number) for search in searches for number in search.parameters]
         for unit in units:
@@ -583,7 +487,7 @@ def run(options: argparse.Namespace) -> int:
         if search.done:
             console.print(f"{search.task}: {search.reached} of {len(search.scores)} trials reached {TAU:.0%}; chosen: "
                           f"trial {search.chosen}, score {search.scores[search.chosen].value:.3f}", highlight=False)  # fmt: skip
-    failed = [folder for folder, result in zip(folders, results, strict=True) if result["status"] == "failed"]
+    failed = [folder for folder, result in zip(folders, results, strict=True) if result.status == "failed"]
     for folder in failed:
         print(f"search: {folder} failed, see its log.txt; started again, the search tries it again", file=sys.stderr)
     return 1 if failed else 0

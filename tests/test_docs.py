@@ -37,12 +37,12 @@ def test_every_python_block_runs(guide, tmp_path):
 
 def test_every_command_line_parses():
     """`semfocus …` lines go through the parser; the files and targets that are named exist."""
-    from hf_semfocus.cli.main import _parser
+    from hf_semfocus.cli.main import parser
 
     lines = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", TEXT, re.MULTILINE)
     assert lines
     for line in lines:
-        _parser().parse_args(line.split())
+        parser().parse_args(line.split())
     for path in re.findall(r"recipes/[\w/.]+\.(?:yaml|py)", TEXT):
         assert (ROOT / path).is_file(), path
     for target in re.findall(r"^make ([\w-]+)", TEXT, re.MULTILINE):

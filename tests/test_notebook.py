@@ -14,7 +14,7 @@ def test_the_notebook_runs(tmp_path):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code"), "stored without outputs"
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    shown, table, figure, report = (cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code")
+    shown, table, figure, _ = (cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code")
     assert "<table" in shown["text/html"]
     assert "<svg" in shown["text/html"]
     assert "topk:3" in table["text/html"]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hf_semfocus.files import read_record
+from hf_semfocus.summary_schema import Summary
 from recipes.reproduction import blocks, readme
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +28,10 @@ def test_a_newcomer_reads_it_in_a_few_minutes():
 @pytest.mark.parametrize(
     ("name", "section"),
     [
-        ("quickstart", lambda: readme.quickstart_section(json.loads(stored("quickstart/summary.json")))),
+        (
+            "quickstart",
+            lambda: readme.quickstart_section(read_record(RESULTS / "quickstart/summary.json", Summary, "")),
+        ),
         ("cost", lambda: readme.printed_section(stored("cost.txt"))),
         ("data", lambda: readme.printed_section(stored("data.txt"))),
         ("attention", lambda: readme.attention_section(stored("attention.txt"))),
@@ -62,7 +67,7 @@ def test_a_sweep_differs_in_the_gain_alone():
     summaries = readme.stored_settings()
     panels = [axes.get_title(loc="left") for axes in readme.sweep_picture(summaries).axes]
     assert panels == ["even_pairs, reduced size", "missing_duplicate_string, reduced size", "even_pairs, paper size"]
-    summaries["gain"]["tasks"][0]["hyperparameters"]["training"]["batch_size"] = 7
+    summaries["gain"].tasks[0].hyperparameters["training"]["batch_size"] = 7
     assert [axes.get_title(loc="left") for axes in readme.sweep_picture(summaries).axes] == panels[1:]
 
 
@@ -115,7 +120,7 @@ def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeyp
     run.mkdir()
     for name in ("summary.csv", "speedups.csv"):
         (run / name).touch()
-    for text, words in (("{", "not JSON"), ("{}", "holds no summary"), ("[]", "holds no summary")):
+    for text, words in (("{", "not JSON"), ("{}", "is missing"), ("[]", "is damaged")):
         (run / "summary.json").write_text(text)
         assert readme.main([str(run)]) == 2
         assert words in capsys.readouterr().err

@@ -3,10 +3,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
+from ..text import reach_text
 
 
 @dataclass(frozen=True)
@@ -14,15 +16,25 @@ class Reach:
     """What the outputs of the last layer can depend on.
 
     Args:
+        kind: "all"; "window": each query sees up to `left` and `right` positions beside it; "block": those of its block; "some".
         left, right: the farthest that any query can see to each side, in positions.
         sees_all: whether every query can see every position.
-        text: in words: "all", "±6 of 20 positions", "own block of 5", "3 to 8 of 20 positions".
+        length: of the text, in positions.
+        fewest, most: positions that a query sees.
     """
 
+    kind: Literal["all", "window", "block", "some"]
     left: int
     right: int
     sees_all: bool
-    text: str
+    length: int
+    fewest: int
+    most: int
+
+    @property
+    def text(self) -> str:
+        """In words: "all", "±6 of 20 positions", "own block of 5", "3 to 8 of 20 positions"."""
+        return reach_text(self)
 
 
 def reach(mask: str | MaskStrategy | Sequence[str | MaskStrategy], length: int, layers: int) -> Reach:
@@ -79,15 +91,13 @@ def _described(seen_LL: torch.Tensor) -> Reach:
     offset_LL = position[None, :] - position[:, None]
     seen_offsets = offset_LL[seen_LL]
     left, right = -int(seen_offsets.min()), int(seen_offsets.max())
-    block = int(seen_LL[0].sum())
     counts = seen_LL.sum(-1)
+    fewest, most, block = int(counts.min()), int(counts.max()), int(counts[0])
+    kind: Literal["all", "window", "block", "some"] = "some"
     if bool(seen_LL.all()):
-        text = "all"
+        kind = "all"
     elif torch.equal(seen_LL, (offset_LL >= -left) & (offset_LL <= right)):
-        text = f"±{left} of {length} positions" if left == right else f"−{left} to +{right} of {length} positions"
+        kind = "window"
     elif torch.equal(seen_LL, position[:, None] // block == position[None, :] // block):
-        text = f"own block of {block}"
-    else:
-        low, high = int(counts.min()), int(counts.max())
-        text = f"{low if low == high else f'{low} to {high}'} of {length} positions"
-    return Reach(left, right, bool(seen_LL.all()), text)
+        kind, most = "block", block
+    return Reach(kind, left, right, kind == "all", length, fewest, most)

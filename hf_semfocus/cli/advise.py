@@ -3,18 +3,13 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from .parsing import add_command, add_field, add_run_options, asked
+from .terminal import console, quiet_libraries
 
-from ..data import list_tasks, task_info
-from ..experiments.experiment import merged
-from ..experiments.imports import import_strategies
-from ..experiments.presets import preset
-from ..experiments.spec import RunSpec
-from ..files import read_json
-from ..training.run import untrained_attention
-from .analyze_sources import source_of
+if TYPE_CHECKING:
+    from ..experiments.spec import RunSpec
 
 FORMAT = 1
 STORED = Path(__file__).with_name("focus_law.json")
@@ -22,44 +17,73 @@ MARGIN = 0.02
 """Normalised entropy by which a model may lie outside of what the evidence starts from."""
 
 
-def run_advise(options: argparse.Namespace, asked: Mapping[str, Any], console: Console) -> int:
+def add_parser(commands: Any) -> None:
+    """Adds `advise`."""
+    parser = add_command(
+        commands,
+        "advise",
+        "say what attention looks like before training, and which change the stored evidence supports",
+        "semfocus advise even_pairs",
+        run,
+    )
+    parser.add_argument(
+        "task_or_run",
+        metavar="TASK_OR_RUN",
+        help="a task, with the paper's recipe and the options given here over it, or a run's folder",
+    )
+    add_field(parser, "--mask", "mask", "of a task's model: a mask specification or a variant (default: full)")
+    add_field(parser, "--seed", "seed", "of a task's model: fixes the data and the weights (default: 0)", type=int)
+    parser.add_argument(
+        "--evidence", metavar="FILE", help="a summary by recipes/focus_law.py (default: what came with this version)"
+    )
+    add_run_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
     """Prints two sentences on a task's untrained model (with the paper's recipe and what is asked for), or on a run's."""
-    import_strategies(options.imports)
-    what = options.task_or_run
+    quiet_libraries()
+    from ..data import list_tasks, task_info
+    from ..experiments.imports import import_strategies
+    from ..training.results import untrained_attention
+
+    settings, what = asked(options), options.task_or_run
+    import_strategies(settings.pop("imports", []))
     evidence = stored_evidence(options.evidence)
     if what in list_tasks("all"):
-        spec = _of_task(what, asked)
+        spec = _of_task(what, settings)
     elif not Path(what).exists():
         try:
             task_info(what)
         except ValueError as error:
             raise ValueError(f"{what!r} is neither a task nor the folder of a run: {error}") from None
-    elif asked:
+    elif settings:
         raise ValueError(f"{what} is a run, which has its own settings; options that change them are for a task")
     else:
         spec = _of_run(Path(what))
     start = untrained_attention(spec)
     if start is None:
         raise ValueError(f"the inputs of {what} have one token, which leaves attention nothing to choose")
-    console.print(f"{looks(spec, start)} {supports(spec, start, evidence)}", soft_wrap=True, highlight=False)
+    console().print(f"{looks(spec, start)} {supports(spec, start, evidence)}", soft_wrap=True, highlight=False)
     return 0
 
 
 def stored_evidence(file: str | None) -> dict[str, Any] | None:
     """A summary that `recipes/focus_law.py` wrote; None where none is named and none came with the package."""
-    path = STORED if file is None else Path(file)
-    if file is None and not path.is_file():
+    from ..files import read_json
+
+    place = STORED if file is None else Path(file)
+    if file is None and not place.is_file():
         return None
-    if not path.is_file():
-        raise ValueError(f"--evidence {path} is no file; allowed: a summary by `recipes/focus_law.py --output`")
-    found = read_json(path)
-    told = isinstance(found, dict) and found.get("format") == FORMAT
-    if not told or not all(isinstance(found.get(name), list) for name in ("tasks", "changes", "baseline_entropy")):
-        raise ValueError(f"{path} is no summary of the law of focus; allowed: one by `recipes/focus_law.py --output`")
-    return found
+    if not place.is_file():
+        raise ValueError(f"--evidence {place} is no file; allowed: a summary by `recipes/focus_law.py --output`")
+    evidence = read_json(place)
+    known = isinstance(evidence, dict) and evidence.get("format") == FORMAT
+    if not known or not all(isinstance(evidence.get(name), list) for name in ("tasks", "changes", "baseline_entropy")):
+        raise ValueError(f"{place} is no summary of the law of focus; allowed: one by `recipes/focus_law.py --output`")
+    return evidence
 
 
-def looks(spec: RunSpec, start: Mapping[str, Any]) -> str:
+def looks(spec: "RunSpec", start: Mapping[str, Any]) -> str:
     """The first sentence."""
     sparse = "" if start["entropy"] == start["entropy_all"] else f" ({start['entropy_all']:.3f} without the mask)"
     return (
@@ -69,7 +93,7 @@ def looks(spec: RunSpec, start: Mapping[str, Any]) -> str:
     )
 
 
-def supports(spec: RunSpec, start: Mapping[str, Any], evidence: Mapping[str, Any] | None) -> str:
+def supports(spec: "RunSpec", start: Mapping[str, Any], evidence: Mapping[str, Any] | None) -> str:
     """The second sentence: the change with the largest lower end of its interval among those that are supported."""
     if evidence is None:
         return "No evidence on the law of focus is stored yet, so no change is advised."
@@ -97,21 +121,28 @@ def supports(spec: RunSpec, start: Mapping[str, Any], evidence: Mapping[str, Any
     )
 
 
-def _of_task(task: str, asked: Mapping[str, Any]) -> RunSpec:
-    """The paper's recipe where the paper has the task; `asked` goes over it."""
-    paper, values = preset("paper"), dict(asked)
-    mask = values.pop("mask", "full")
-    base = {"task": task, "mask": mask}
-    if task in paper.tasks:
-        base = paper.spec(task, mask, 0).to_dict()
-        del base["mask_source"]
-    return RunSpec.from_dict(merged(base, values))
+def _of_task(task: str, settings: Mapping[str, Any]) -> "RunSpec":
+    """The paper's recipe where the paper has the task; `settings` go over it."""
+    from ..experiments.options import merged
+    from ..experiments.presets import preset
+    from ..experiments.spec import RunSpec
+
+    paper, mask = preset("paper"), settings.get("mask", "full")
+    base = paper.spec(task, mask, 0).to_dict() if task in paper.tasks else {"mask": mask}
+    # A variant has a mask of its own under its name.
+    return RunSpec.from_dict(merged(base, {**settings, "task": task, "mask": base["mask"]}))
 
 
-def _of_run(folder: Path) -> RunSpec:
+def _of_run(folder: Path) -> "RunSpec":
+    from ..experiments.spec import RunSpec
+    from ..files import read_json
+    from .analyze_sources import source_of
+
     if (folder / "spec.json").is_file():
         return RunSpec.from_dict(read_json(folder / "spec.json"))
     spec = source_of(folder).spec
     if spec is None:
-        raise ValueError(f"{folder} does not tell its run, so its untrained model cannot be made; give a task")
+        raise ValueError(
+            f"{folder} does not say which run it is of, so its untrained model cannot be made; give a task"
+        )
     return spec

@@ -2,63 +2,110 @@
 
 import argparse
 import io
-import itertools
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from transformers import PreTrainedModel
+from .parsing import add_command, add_import, path
+from .terminal import console, quiet_libraries
 
-from ..analysis.analyze import analyze, batches_of, plain
-from ..analysis.lipschitz import losses_of
-from ..analysis.loss_slice import loss_slice
-from ..analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
-from ..analysis.trajectory import path
-from ..comparison.run_directory import read_run
-from ..data import load_task, task_info
-from ..data.options import check_options
-from ..experiments.imports import import_strategies
-from ..experiments.options import parse_length
-from ..files import write_atomically, write_json
-from ..products import use_fast_products
-from ..report.analysis_pictures import pictures
-from ..report.analysis_tables import quantities_csv, terminal_tables
-from ..report.files import drawn, write_whole
-from ..training.analysis_callback import PREFIX
-from ..training.environment import machine, versions
-from .analyze_sources import (
-    LONGEST_TEXT,
-    Source,
-    checkpoints_of,
-    chosen_mask,
-    initial_model,
-    loaded,
-    names_of,
-    source_of,
-    task_rows,
-    text_rows,
-    with_weights,
-)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from transformers import PreTrainedModel
+
+    from .analyze_sources import Source
+
+    RowsOf = Callable[[Source, PreTrainedModel], Any]
 
 FORMAT = 1
 EXAMPLES, BATCH = 200, 20
-SLICE_BATCH = 100
 GRID = ("offsets", "losses")
 """What of a slice is in `slices.json` alone."""
 WIDTH = 100
 """Columns of the tables in `analysis.txt`."""
 
 
-def run_analyze(options: argparse.Namespace, console: Console) -> int:
-    """Measures each checkpoint at initialisation (where its run is known) and as it is; prints, and writes `--output`."""
+def add_parser(commands: Any) -> None:
+    """Adds `analyze`."""
+    parser = add_command(
+        commands,
+        "analyze",
+        "measure the theory's quantities of trained models: dispersion, separation, stability, norms, Lipschitz estimates",
+        "semfocus analyze runs/quickstart/runs/even_pairs/full/seed-0 runs/quickstart/runs/even_pairs/topk-5/seed-0 "
+        "--output analysis\n  semfocus analyze runs/paper/runs/even_pairs/*/seed-* --paper --slices --output analysis",
+        run,
+    )
+    parser.add_argument(
+        "checkpoints",
+        nargs="+",
+        metavar="CHECKPOINT_OR_RUN",
+        help="a run's folder (also measured at initialisation), or a checkpoint, also of another model of Transformers",
+    )
+    parser.add_argument("--task", help="see `semfocus tasks` (default: what the run was trained on)")
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help="instead of a task: a text, an example a line, for the checkpoints' own tokenizers (any model of Transformers)",
+    )
+    parser.add_argument(
+        "--length",
+        help="length of the inputs: 40, or 500-600 for a range (default: the run's); of a text: tokens a line is cut at (128)",
+    )
+    parser.add_argument(
+        "--mask", help="the mask to apply to all models' scores (default: the first of their own that leaves keys out)"
+    )
+    add_import(parser)
+    parser.add_argument(
+        "--paper",
+        action="store_true",
+        help="measure as the paper's authors did, at the end of training on ten batches of 100 training examples, beside their numbers",
+    )
+    parser.add_argument(
+        "--slices",
+        type=int,
+        nargs="?",
+        const=21,
+        metavar="SIZE",
+        help="also the training loss around the trained weights, on SIZE x SIZE points of a plane of two random directions "
+        "(21; the paper: 200). SIZE² passes: with 200 examples of length 40 and 5 blocks one to two minutes a slice at 21, two "
+        "hours at 200",
+    )
+    parser.add_argument("--slice-directions", type=int, default=1, help="planes for each model")
+    parser.add_argument("--slice-examples", type=int, default=200, help="training examples of each loss of a slice")
+    parser.add_argument(
+        "--examples", type=int, help="examples to measure on: held-out ones (200), with --paper training ones (1000)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, help="examples at a time; one gradient norm each (20; with --paper 100)"
+    )
+    parser.add_argument("--directions", type=int, default=4, help="random directions of the Lipschitz estimates")
+    parser.add_argument("--seed", type=int, default=0, help="of the noise and the directions")
+    parser.add_argument(
+        "--output", type=path, metavar="DIR", help="write analysis.txt, .csv, .json, slices.json and pictures there"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measures each checkpoint at initialisation (where its run is known) and as it is; writes `--output`, then prints."""
+    quiet_libraries()
+    from rich.console import Console
+
+    from ..analysis.analyze import plain
+    from ..analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
+    from ..experiments.imports import import_strategies
+    from ..files import atomic_write, write_json
+    from ..products import use_fast_products
+    from ..report.analysis_pictures import pictures
+    from ..report.analysis_tables import quantities_csv
+    from ..report.files import render_figure
+    from ..training.environment import machine, versions
+    from .analyze_measure import between, measure, measure_path, measure_slices
+    from .analyze_sources import chosen_mask, loaded, names_of, source_of
+
     use_fast_products()
+    out = console()
     import_strategies(options.imports)
     sources = [source_of(Path(name)) for name in options.checkpoints]
     mask = chosen_mask(options.mask, sources)
@@ -71,7 +118,7 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
     if options.slices is not None and options.slices < 2:
         raise ValueError(f"--slices is {options.slices}; allowed: at least 2 points a side")
     if options.text is not None:
-        what, rows_of = _text(options, console)
+        what, rows_of = _text(options, out)
         training_rows_of = rows_of
     else:
         what, rows_of, training_rows_of = _task(options, sources)
@@ -87,10 +134,10 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
     folder = None if options.output is None else Path(options.output)
     if folder is not None:
         os.makedirs(os.path.realpath(folder), exist_ok=True)
-    points = _measured(named, mask, options, console)
+    points = measure(named, mask, options, out)
     trained = [point for point in points if point["moment"] == "trained"]
-    paths = [_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
-    found = {
+    paths = [measure_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
+    result = {
         "format": FORMAT,
         "command": options.command_line,
         **what,
@@ -99,49 +146,51 @@ def run_analyze(options: argparse.Namespace, console: Console) -> int:
         "machine": machine(),
         "versions": versions(),
         "points": points,
-        "between": _between(points),
+        "between": between(points),
         "paths": paths,
         "paper": plain(beside_paper(what["task"], trained)) if options.paper else [],
-        "slices": _slices(named, training_rows_of, options, console) if options.slices is not None else [],
+        "slices": measure_slices(named, training_rows_of, options, out) if options.slices is not None else [],
     }
     if folder is not None:
         text = io.StringIO()
-        _show(found, Console(file=text, width=WIDTH))
-        write_atomically(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
-        write_atomically(folder / "analysis.csv", quantities_csv(found))
-        numbers = [{k: v for k, v in entry.items() if k not in GRID} for entry in found["slices"]]
-        write_json(folder / "analysis.json", {**found, "slices": numbers})
-        if found["slices"]:
-            write_atomically(folder / "slices.json", json.dumps(found["slices"], allow_nan=False) + "\n")
-        for name, figure in pictures(found).items():
-            write_whole(folder / f"{name}.png", drawn(figure, "png"))
-    _show(found, console)
+        _show(result, Console(file=text, width=WIDTH))
+        atomic_write(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
+        atomic_write(folder / "analysis.csv", quantities_csv(result))
+        numbers = [{k: v for k, v in entry.items() if k not in GRID} for entry in result["slices"]]
+        write_json(folder / "analysis.json", {**result, "slices": numbers})
+        if result["slices"]:
+            atomic_write(folder / "slices.json", json.dumps(result["slices"], allow_nan=False) + "\n")
+        for name, figure in pictures(result).items():
+            atomic_write(folder / f"{name}.png", render_figure(figure, "png"))
+    _show(result, out)
     if folder is not None:
-        console.print(f"results: {folder}", soft_wrap=True, highlight=False)
+        out.print(f"results: {folder}", soft_wrap=True, highlight=False)
     return 0
 
 
-def _show(found: Mapping[str, Any], console: Console) -> None:
-    length = found["length"]
-    words = f"{found['task']}, length {'–'.join(map(str, length)) if isinstance(length, list) else length}"
-    if found["task"] is None:
-        words = f"{found['text']}, lines cut at {length} tokens"
-    console.print(f"$ {found['command']}", soft_wrap=True, highlight=False, markup=False)
-    console.print(
-        f"{words}, the first {found['examples']} examples{'' if found['task'] is None else ' of ' + found['split']}; "
-        f"mask {found['mask']}. δ dispersion, Δ separation, ξ stability constant; s: all keys, h: the keys that the mask "
+def _show(result: Mapping[str, Any], out: "Console") -> None:
+    from ..report.analysis_tables import terminal_tables
+
+    length = result["length"]
+    words = f"{result['task']}, length {'–'.join(map(str, length)) if isinstance(length, list) else length}"
+    if result["task"] is None:
+        words = f"{result['text']}, lines cut at {length} tokens"
+    out.print(f"$ {result['command']}", soft_wrap=True, highlight=False, markup=False)
+    out.print(
+        f"{words}, the first {result['examples']} examples{'' if result['task'] is None else ' of ' + result['split']}; "
+        f"mask {result['mask']}. δ dispersion, Δ separation, ξ stability constant; s: all keys, h: the keys that the mask "
         "keeps of the same scores; n counts queries (of β keys)",
         highlight=False,
     )
-    console.print()
-    console.print(terminal_tables(found))
+    out.print()
+    out.print(terminal_tables(result))
 
 
-RowsOf = Callable[[Source, PreTrainedModel], Any]
-
-
-def _text(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any], RowsOf]:
+def _text(options: argparse.Namespace, out: "Console") -> "tuple[dict[str, Any], RowsOf]":
     """What is measured on, for the JSON, and the rows for each model: lines of a text."""
+    from ..data.options import parse_length
+    from .analyze_sources import LONGEST_TEXT, text_rows
+
     if options.paper:
         raise ValueError("got both --paper and --text; allowed: --paper with the training examples of a task")
     if options.task is not None:
@@ -151,40 +200,46 @@ def _text(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any]
         raise ValueError(f"--length is {options.length}; allowed with --text: a number of tokens to cut lines at")
     file = Path(options.text)
 
-    def rows_of(source: Source, model: PreTrainedModel) -> Any:
+    def rows_of(source: "Source", model: "PreTrainedModel") -> Any:
         return text_rows(
             source,
             model,
             file,
             options.examples,
             length,
-            lambda told: console.print(told, soft_wrap=True, highlight=False),
+            lambda line: out.print(line, soft_wrap=True, highlight=False),
         )
 
     return {"task": None, "text": file.name, "length": length, "split": None}, rows_of
 
 
-def _task(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[dict[str, Any], RowsOf, RowsOf]:
+def _task(options: argparse.Namespace, sources: "Sequence[Source]") -> "tuple[dict[str, Any], RowsOf, RowsOf]":
     """As :func:`_text`, of a task: held-out rows (with --paper training ones), and training rows for the slices."""
+    from ..data import load_task
+    from .analyze_sources import task_rows
+
     task, data_options = _data_options(options, sources)
     data = load_task(task, **data_options)
     length, split = data_options["length"], "train" if options.paper else "test"
     what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": split}
 
-    def rows_of(source: Source, model: PreTrainedModel) -> Any:
+    def rows_of(source: "Source", model: "PreTrainedModel") -> Any:
         return task_rows(source, model, data[split])
 
-    def training_rows_of(source: Source, model: PreTrainedModel) -> Any:
+    def training_rows_of(source: "Source", model: "PreTrainedModel") -> Any:
         return task_rows(source, model, data["train"])
 
     return what, rows_of, training_rows_of
 
 
-def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[str, dict[str, Any]]:
+def _data_options(options: argparse.Namespace, sources: "Sequence[Source]") -> tuple[str, dict[str, Any]]:
     """The task and what `load_task` is called with: the runs' own data, unless options say otherwise."""
+    from ..data import task_info
+    from ..data.options import check_options, parse_length
+
     tasks = {source.spec.task for source in sources if source.spec is not None}
     if options.task is None and len(tasks) != 1:
-        known = f"they were trained on {', '.join(sorted(tasks))}" if tasks else "no run tells its task"
+        known = f"they were trained on {', '.join(sorted(tasks))}" if tasks else "no run says its task"
         other = next((source.folder for source in sources if not source.is_ours), None)
         how = "--task" if other is None else f"--text FILE, an example a line, for {other}, or --task"
         raise ValueError(f"give {how}: {known}")
@@ -203,150 +258,3 @@ def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tup
     )
     check_options(task, values)
     return task, values
-
-
-def _measured(
-    models: Sequence[tuple[str, Source, PreTrainedModel, Any]],
-    mask: str,
-    options: argparse.Namespace,
-    console: Console,
-) -> list[dict[str, Any]]:
-    jobs: list[tuple[str, str, Source, PreTrainedModel, Any]] = []
-    for name, source, model, rows in models:
-        if source.spec is not None and not options.paper:  # the authors measured at the end of training
-            jobs.append((name, "initial", source, initial_model(source, model), rows))
-        jobs.append((name, "trained", source, model, rows))
-    points = []
-    with _bars(console) as bars:
-        bar = bars.add_task("", total=len(jobs))
-        for number, (name, moment, source, model, rows) in enumerate(jobs):
-
-            def told(share: float, words: str, number: int = number, what: str = f"{name}, {moment}") -> None:
-                bars.update(bar, completed=number + share, description=f"{what}: {words}")
-
-            found = analyze(
-                model, rows, mask, examples=options.examples, batch_size=options.batch_size,
-                directions=options.directions, seed=options.seed, progress=told,
-            )  # fmt: skip
-            epochs = 0 if moment == "initial" else source.epochs
-            points.append({"name": name, "moment": moment, "epochs": epochs, **found})
-            if not console.is_interactive:
-                console.print(
-                    f"{name}, {moment}: measured ({number + 1}/{len(jobs)})", soft_wrap=True, highlight=False
-                )
-    return points
-
-
-def _slices(
-    models: Sequence[tuple[str, Source, PreTrainedModel, Any]],
-    rows_of: RowsOf,
-    options: argparse.Namespace,
-    console: Console,
-) -> list[dict[str, Any]]:
-    """Slices of the training loss around each model under its own mask; every model gets the same directions."""
-    parts = [(name, source, model, rows_of(source, model)) for name, source, model, _ in models]
-    jobs = [
-        (name, source, model, batches_of(model, rows, options.slice_examples, SLICE_BATCH), number)
-        for name, source, model, rows in parts
-        if "labels" in rows[0]
-        for number in range(options.slice_directions)
-    ]
-    if not jobs:
-        console.print("no labels: no slices of the loss", highlight=False)
-        return []
-    losses_of(jobs[0][2], jobs[0][3])  # the first pass is slower than all others
-    started = time.perf_counter()
-    losses_of(jobs[0][2], jobs[0][3])
-    seconds = (time.perf_counter() - started) * options.slices**2 * len(jobs)
-    rows_seen = sum(len(batch["labels"]) for batch in jobs[0][3])
-    console.print(
-        f"slices: {len(jobs)} of {options.slices} × {options.slices} losses of {rows_seen} examples, "
-        f"about {max(1, round(seconds / 60))} min",
-        highlight=False,
-    )
-    found = []
-    with _bars(console) as bars:
-        bar = bars.add_task("", total=len(jobs))
-        for done, (name, source, model, batches, number) in enumerate(jobs):
-            words = f"{name}, slice {number + 1}"
-
-            def told(share: float, done: int = done, words: str = words) -> None:
-                bars.update(bar, completed=done + share, description=words)
-
-            generator = torch.Generator().manual_seed(options.seed + number)
-            measured = loss_slice(model, batches, generator, options.slices, told)
-            centre = float(losses_of(model, batches).mean())
-            losses = [[float(f"{value:.7g}") for value in row] for row in measured.losses.tolist()]
-            found.append(
-                {
-                    "name": name,
-                    "mask": source.own_mask,
-                    "direction": number,
-                    "size": options.slices,
-                    "examples": rows_seen,
-                    "loss": centre,
-                    **measured.slope_percentiles(),
-                    "offsets": measured.offsets.tolist(),
-                    "losses": losses,
-                }
-            )
-            if not console.is_interactive:
-                console.print(f"{words}: measured ({done + 1}/{len(jobs)})", soft_wrap=True, highlight=False)
-    return plain(found)
-
-
-def _bars(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
-    )
-
-
-def _path(name: str, source: Source, model: PreTrainedModel, rows: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """The loss's change along the path of a run: from the start over the checkpoints that it has kept to `model`.
-
-    A run keeps few checkpoints, so `recorded` tells what it recorded each epoch, where it did.
-    """
-    batches = batches_of(model, rows, options.examples, options.batch_size)
-    between = checkpoints_of(source)
-    places = [0, *(epoch for epoch, _ in between), source.epochs]
-
-    def models() -> Iterator[PreTrainedModel]:
-        yield initial_model(source, model)
-        for _, folder in between:
-            yield with_weights(type(model), folder)
-        yield model
-
-    steps = [
-        {"from": first, "to": last, **step}
-        for (first, last), step in zip(itertools.pairwise(places), path(models(), batches), strict=True)
-    ]
-    return plain({"name": name, "steps": steps, "recorded": _recorded(source)})
-
-
-def _recorded(source: Source) -> dict[str, Any] | None:
-    """Median and maximum of what the run recorded up to the checkpoint; None where it recorded nothing."""
-    run = read_run(source.run) if source.run is not None else None
-    values = [] if run is None else run.values(f"{PREFIX}trajectory_ratio")[: source.epochs]
-    return {"epochs": len(values), "median": median(values), "max": max(values)} if values else None
-
-
-def _between(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Dispersion of the keys that each model keeps itself, for each pair of models at the same moment, by layer."""
-
-    def means(point: Mapping[str, Any]) -> dict[int | None, Any]:
-        entries = [e for e in point["quantities"] if e["quantity"] == "dispersion_own" and e["head"] is None]
-        return {entry["layer"]: entry["mean"] for entry in entries}
-
-    pairs = []
-    for first, second in itertools.combinations(points, 2):
-        if first["moment"] != second["moment"]:
-            continue
-        before, after = means(first), means(second)
-        layers = []
-        for layer in [layer for layer in before if layer in after]:
-            a, b = before[layer], after[layer]
-            known = isinstance(a, float) and isinstance(b, float) and a > 0
-            layers.append({"layer": layer, "first": a, "second": b, "ratio": b / a if known else None})
-        pairs.append({"first": first["name"], "second": second["name"], "moment": first["moment"], "layers": layers})
-    return pairs

@@ -16,7 +16,7 @@ from ..files import read_json
 from ..integrations.register import apply_attention
 from ..integrations.saving import CONFIG_KEY, PREFIX, is_ours
 from ..model.mask_registry import parse_mask
-from ..training.run import build_model
+from ..training.setup import build_model
 
 LONGEST_TEXT = 128
 """Tokens at which a line of text is cut, unless --length says otherwise."""
@@ -32,7 +32,7 @@ class Source:
         epochs: that the run trained, where it has finished.
         own_mask: as the configuration says; "full" for a model of Transformers without our attention.
         is_ours: whether it is a SemFocus model, and not another of Transformers.
-        run: the run's own folder, where the checkpoint still stands in it.
+        run: the run's folder, where the checkpoint still stands in it.
     """
 
     folder: Path
@@ -101,13 +101,13 @@ def _own_mask_of_another(config: dict[str, Any]) -> str:
 
 
 def chosen_mask(asked: str | None, sources: Sequence[Source]) -> str:
-    """What is asked for, or the first own mask that leaves keys out."""
+    """What is asked for, or the models' first mask that leaves keys out."""
     if asked is not None:
         return str(parse_mask(asked))
-    own = next((source.own_mask for source in sources if source.own_mask != "full"), sources[0].own_mask)
-    if " / " in own:
-        raise ValueError(f"give --mask: the layers of a model have several ({own})")
-    return str(parse_mask(own))
+    mask = next((source.own_mask for source in sources if source.own_mask != "full"), sources[0].own_mask)
+    if " / " in mask:
+        raise ValueError(f"give --mask: the layers of a model have several ({mask})")
+    return str(parse_mask(mask))
 
 
 def loaded(source: Source) -> PreTrainedModel:
@@ -203,17 +203,17 @@ def initial_model(source: Source, trained: PreTrainedModel) -> PreTrainedModel:
     assert source.spec is not None, "the initial weights of a model without a run were asked for"
     # How many positions there are decides which random numbers the layers behind them get; a gain may have been chosen.
     config = trained.config
-    found = ("max_position_embeddings", "pad_to_length", "attention_gain")
-    spec = replace(source.spec, model={**source.spec.model, **{name: getattr(config, name) for name in found}})
+    chosen = ("max_position_embeddings", "pad_to_length", "attention_gain")
+    spec = replace(source.spec, model={**source.spec.model, **{name: getattr(config, name) for name in chosen}})
     tokenizer = build_tokenizer(spec.task, spec.model.get("pooling", "mean"), spec.answer)
     return build_model(spec, tokenizer, config.pad_to_multiple_of or 1)
 
 
 def checkpoints_of(source: Source) -> list[tuple[int, Path]]:
-    """Epoch and folder of the whole checkpoints before `source`, in the order of training."""
-    found = []
+    """Epoch and folder of the complete checkpoints before `source`, in the order of training."""
+    checkpoints = []
     for folder in (source.run / "checkpoints").glob("checkpoint-*") if source.run is not None else ():
         if all((folder / name).is_file() for name in ("trainer_state.json", "config.json", "model.safetensors")):
-            found.append((round(read_json(folder / "trainer_state.json")["epoch"]), folder))
+            checkpoints.append((round(read_json(folder / "trainer_state.json")["epoch"]), folder))
     last = source.epochs if source.epochs is not None else 0
-    return sorted((epoch, folder) for epoch, folder in found if 0 < epoch < last)
+    return sorted((epoch, folder) for epoch, folder in checkpoints if 0 < epoch < last)

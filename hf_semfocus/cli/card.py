@@ -2,21 +2,55 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from huggingface_hub.utils import disable_progress_bars, logging
-from rich.console import Console
+from .parsing import add_command, path
+from .terminal import console
 
-from ..comparison.run_directory import read_experiment, read_runs
-from ..hub.card import FACTS, write_card
-from ..hub.facts import write_facts
-from ..hub.publish import check_repo, push
-from ..training.checkpoints import missing_model_file
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..comparison.run_directory import RunDirectory
+    from ..training.run_files import Run
 
 CARDED = ("reached", "censored", "diverged")
 
 
-def run_card(options: argparse.Namespace, console: Console) -> int:
+def add_parser(commands: Any) -> None:
+    """Adds `card`."""
+    parser = add_command(
+        commands,
+        "card",
+        "make the model card of a checkpoint, and publish both on the Hub",
+        "semfocus card runs/one --repo user/name --push",
+        run,
+    )
+    parser.add_argument(
+        "folder", type=path, help="a run's folder, its checkpoint, or a run directory of `semfocus compare`"
+    )
+    parser.add_argument(
+        "--output",
+        type=path,
+        metavar="DIR",
+        help="put <name>.md and <name>.png there (default: README.md in the checkpoint)",
+    )
+    parser.add_argument("--repo", metavar="USER/NAME", help="what the checkpoint is called on the Hub")
+    parser.add_argument("--dataset", metavar="USER/NAME", help="its data set on the Hub (default: the task's name)")
+    parser.add_argument(
+        "--push", action="store_true", help="publish model, code, tokenizer and card in --repo, in one commit"
+    )
+    parser.add_argument("--private", action="store_true", help="with --push: in a private repository")
+    parser.add_argument("--revision", metavar="BRANCH", help="with --push: to this branch (default: main)")
+
+
+def run(options: argparse.Namespace) -> int:
     """Makes the card of a run, a checkpoint, or every run of a comparison; with `--push`, publishes the checkpoint."""
+    from huggingface_hub.utils import disable_progress_bars, logging
+
+    from ..comparison.run_directory import RunDirectory
+    from ..hub.card import write_card
+    from ..hub.publish import check_repo, push
+
     for name, value in (("--repo", options.repo), ("--dataset", options.dataset)):
         if value is not None:
             check_repo(value, name)
@@ -26,32 +60,31 @@ def run_card(options: argparse.Namespace, console: Console) -> int:
         raise ValueError("give either --output or --push: what is pushed is the checkpoint with its card in it")
     if not options.push and (options.private or options.revision):
         raise ValueError(f"{'--private' if options.private else '--revision'} needs --push")
-    folder = Path(options.folder)
+    folder, out = Path(options.folder), console()
     if (folder / "experiment.json").is_file():
         if options.repo is not None:
             raise ValueError(f"--repo names one checkpoint, and {folder} is a comparison; give the folder of one run")
-        for card in comparison_cards(folder, console, output=options.output, dataset=options.dataset):
-            console.print(f"card: {card}", soft_wrap=True, highlight=False)
+        for card in comparison_cards(RunDirectory.read(folder), out, output=options.output, dataset=options.dataset):
+            out.print(f"card: {card}", soft_wrap=True, highlight=False)
         return 0
     checkpoint = _checkpoint(folder)
     card = write_card(checkpoint, output=options.output, repo=options.repo, dataset=options.dataset)
-    console.print(f"card: {card}", soft_wrap=True, highlight=False)
+    out.print(f"card: {card}", soft_wrap=True, highlight=False)
     if options.push:
         disable_progress_bars()  # several, of a few kilobytes each
-        logging.get_logger("huggingface_hub.hf_api").setLevel(
-            logging.ERROR
-        )  # it warns of a commit that need not be made
-        with console.status(f"pushing to {options.repo}"):
+        # It warns of a commit that need not be made.
+        logging.get_logger("huggingface_hub.hf_api").setLevel(logging.ERROR)
+        with out.status(f"pushing to {options.repo}"):
             done = push(checkpoint, options.repo, private=options.private, revision=options.revision)
-        told = "published" if done.changed else "nothing has changed, already published"
-        console.print(f"{told}: {done.url}", soft_wrap=True, highlight=False)
-        console.print(f"commit: {done.commit}", soft_wrap=True, highlight=False)
+        state = "published" if done.changed else "nothing has changed, already published"
+        out.print(f"{state}: {done.url}", soft_wrap=True, highlight=False)
+        out.print(f"commit: {done.commit}", soft_wrap=True, highlight=False)
     return 0
 
 
 def comparison_cards(
-    folder: Path,
-    console: Console,
+    directory: "RunDirectory",
+    out: "Console",
     *,
     output: str | None = None,
     dataset: str | None = None,
@@ -60,18 +93,21 @@ def comparison_cards(
     """Writes the card of every finished run of a comparison; names those that have none, and counts those without a model.
 
     Args:
-        folder: the run directory.
-        console: where to.
+        directory: the run directory.
+        out: where to.
         output, dataset: as in `write_card`.
         changed_only: leave a checkpoint alone whose card was made from the same facts, and say nothing of runs that have none.
 
     Returns:
         The cards that were written.
     """
+    from ..hub.card import write_card
+    from ..hub.facts import write_facts
+    from ..training.checkpoints import missing_model_file
+
     cards, without_model, without_card = [], 0, []
-    runs = read_runs(folder, read_experiment(folder))
-    with console.status("") as status:
-        for number, run in enumerate(runs, start=1):
+    with out.status("") as status:
+        for number, run in enumerate(directory.runs, start=1):
             if run.folder is None or run.status not in CARDED:
                 if not changed_only:
                     without_card.append(f"no card for {'/'.join(map(str, run.key))}: {run.status}")
@@ -79,15 +115,15 @@ def comparison_cards(
             if missing_model_file(run.folder / "model") is not None:
                 without_model += 1
                 continue
-            status.update(f"cards: {number} of {len(runs)}")
+            status.update(f"cards: {number} of {len(directory.runs)}")
             if changed_only:
-                cards += fresh_card(run.folder)
+                cards += fresh_card(run, directory)
             else:
-                cards.append(write_card(_facts(run.folder), output=output, dataset=dataset))
-    for told in without_card:
-        console.print(told, soft_wrap=True)
+                cards.append(write_card(write_facts(run, directory), output=output, dataset=dataset))
+    for line in without_card:
+        out.print(line, soft_wrap=True)
     if without_model:
-        console.print(
+        out.print(
             f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They have no card, and need "
             "none for the report. Who wants their models: `semfocus compare` makes one from a checkpoint that is left, and trains a run "
             "again if its folder is moved away",
@@ -95,23 +131,30 @@ def comparison_cards(
             highlight=False,
         )
     if not cards and not changed_only:
-        raise ValueError(f"{folder} has no finished run with a model: nothing to make a card of")
+        raise ValueError(f"{directory.path} has no finished run with a model: nothing to make a card of")
     return cards
 
 
-def fresh_card(folder: Path) -> list[Path]:
-    """Writes the card into the checkpoint of a run's folder, unless it has one made from the same facts; returns what was written."""
+def fresh_card(run: "Run | Path", directory: "RunDirectory | None" = None) -> list[Path]:
+    """Writes the card into the checkpoint of a run, unless it has one made from the same facts; returns what was written."""
+    from ..hub.card import write_card
+    from ..hub.facts import FACTS, write_facts
+
+    folder = run if isinstance(run, Path) else run.folder
+    assert folder is not None
     facts = folder / "model" / FACTS
     before = facts.read_bytes() if facts.is_file() else None
-    checkpoint = _facts(folder)
+    checkpoint = write_facts(run, directory)
     unchanged = before == facts.read_bytes() and (checkpoint / "README.md").is_file()
     return [] if unchanged else [write_card(checkpoint)]
 
 
 def _checkpoint(folder: Path) -> Path:
-    """The checkpoint that a folder is or holds, its `run.json` made anew where the run's own files are there."""
+    """The checkpoint that a folder is or holds, its `run.json` written again where the run's files are there."""
+    from ..hub.facts import write_facts
+
     if (folder / "spec.json").is_file():
-        return _facts(folder)
+        return write_facts(folder)
     if not (folder / "config.json").is_file():
         there = "" if folder.exists() else " (it does not exist)"
         raise ValueError(
@@ -119,16 +162,5 @@ def _checkpoint(folder: Path) -> Path:
         )
     run = folder.absolute().parent
     if folder.absolute().name == "model" and (run / "spec.json").is_file():
-        return _facts(run)
+        return write_facts(run)
     return folder
-
-
-def _facts(folder: Path) -> Path:
-    """`write_facts`; files that are JSON and lack what a run writes into them are damaged, like those that are none."""
-    try:
-        return write_facts(folder)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"a file of the run in {folder} (spec.json, result.json, history.jsonl or model/config.json) is damaged "
-            f"({type(error).__name__}: {error}); restore it, or run the same run again"
-        ) from error

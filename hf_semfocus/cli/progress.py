@@ -98,7 +98,7 @@ class ComparisonBars:
         self.progress.stop()
 
     def update(self, standing) -> None:
-        """Shows the standing of every unit (`training.compare.Progress`)."""
+        """Shows the state of every run (`comparison.compare.Progress`)."""
         ended = {row.unit.name for row in standing if row.state not in ("waiting", "running")}
         if self.ended is None:  # at the first look: what an earlier start has done
             self.ended = {row.unit.name for row in standing if row.state in ("reached", "censored", "diverged")}
@@ -113,9 +113,9 @@ class ComparisonBars:
                 self.console.print(
                     f"{longer} of them had more epochs than the budget that is now asked for, and are kept as they are"
                 )
-            if anew := sum(row.anew for row in standing):
+            if restarted := sum(row.restarted for row in standing):
                 self.console.print(
-                    f"{anew} of {len(standing)} runs have epochs and no checkpoint to go on from: they begin anew, at epoch 1"
+                    f"{restarted} of {len(standing)} runs have epochs and no checkpoint to go on from: they start again at epoch 1"
                 )
         self.progress.update(self.all, completed=len(ended))
         for row in standing:

@@ -18,14 +18,18 @@ from pebble import ProcessExpired
 from ..data import load_task
 from ..experiments.experiment import Experiment
 from ..experiments.spec import RunSpec
-from ..files import read_json_lines, write_json
+from ..files import write_json
 from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
+from ..schema import Earlier, Epoch, RunResult
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.environment import available_cores, machine, process_state, use_one_thread, versions
-from ..training.locking import held
-from ..training.run import check_memory, check_tracker, finished_before, run_unit
-from .run_directory import read_experiment, read_runs
+from ..training.locking import folder_lock
+from ..training.results import FORMAT
+from ..training.run import finished_before, train_run
+from ..training.run_files import read_history
+from ..training.setup import check_memory, check_tracker
+from .run_directory import RunDirectory
 from .workers import worker_environment, worker_pool
 
 POLL_SECONDS = 0.5
@@ -41,15 +45,15 @@ class Progress:
         entry: the last epoch's history entry, if there is one.
         error: the message of a failed run.
         reached_at: the first epoch with training accuracy ≥ τ, of a finished run.
-        anew: the run has epochs and no checkpoint to go on from, as those of an unpacked archive: it begins at epoch 1.
+        restarted: the run has epochs and no checkpoint to go on from, as those of an unpacked archive: it begins at epoch 1.
     """
 
     unit: RunSpec
     state: str
-    entry: dict[str, Any] | None = None
+    entry: Epoch | None = None
     error: str | None = None
     reached_at: int | None = None
-    anew: bool = False
+    restarted: bool = False
 
 
 OnProgress = Callable[[list[Progress]], None]
@@ -66,7 +70,7 @@ def compare(
     jobs: int | None = None,
     command: str = "",
     on_progress: OnProgress | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RunResult]:
     """Trains every unit of `experiment` that is not finished in `out`, and returns all results in the units' order.
 
     A failed unit (an exception, a killed process) is written down as failed and does not stop the others; it is tried
@@ -85,22 +89,22 @@ def compare(
         ValueError: `out` holds other runs, or damaged files; another comparison is at work in it.
         OSError: `out` cannot be written.
     """
-    out = Path(out)
+    experiment, out = experiment.resolved(), Path(out)
     units = experiment.units()
     folders = [unit_folder(out, unit) for unit in units]
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; allowed: at least 1")
     state = process_state()
-    with held(out, "another comparison") if state.is_main_process else contextlib.nullcontext():
+    with folder_lock(out, "another comparison") if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
-            _check_directory(experiment, out)
+            directory = _check_directory(experiment, out)
             for unit, folder in zip(units, folders, strict=True):
                 if finished_before(unit, folder, model=False) is None:
                     check_memory(unit)
                     check_tracker(unit)
                     check_ships([parse_mask(unit.mask)])
             prepare_data(units)
-            write_json(out / "experiment.json", _described(experiment, command, out))
+            write_json(out / "experiment.json", _described(experiment, command, directory))
         state.wait_for_everyone()
         if state.num_processes > 1:
             results = [
@@ -121,18 +125,18 @@ def prepare_data(units: list[RunSpec]) -> None:
 
 def train_all(
     units: list[RunSpec], folders: list[Path], jobs: int, on_progress: OnProgress | None = None
-) -> list[dict[str, Any]]:
+) -> list[RunResult]:
     """Trains each unit that is not finished in its folder, `jobs` at once in processes of one thread; returns all results.
 
     A failed unit is written down as failed and stops no other. `on_progress` gets the standing of all, in the units' order.
     """
-    results: dict[int, dict[str, Any]] = {}
+    results: dict[int, RunResult] = {}
     for index, (unit, folder) in enumerate(zip(units, folders, strict=True)):
         done = finished_before(unit, folder, model=False)
         if done is not None:
             results[index] = done
     waiting = [index for index in range(len(units)) if index not in results]
-    anew = {
+    restarted = {
         index
         for index in waiting
         if (folders[index] / "history.jsonl").exists()
@@ -140,7 +144,7 @@ def train_all(
     }
 
     def standing(running: set[int]) -> list[Progress]:
-        return _standing(units, folders, results, running, anew)
+        return _standing(units, folders, results, running, restarted)
 
     with worker_environment(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
         futures: dict[Future, int] = {}
@@ -165,22 +169,22 @@ def train_all(
 
 
 def _standing(
-    units, folders: list[Path], results: dict[int, dict[str, Any]], running: set[int], anew: set[int]
+    units, folders: list[Path], results: dict[int, RunResult], running: set[int], restarted: set[int]
 ) -> list[Progress]:
     standing = []
     for index, unit in enumerate(units):
         path = folders[index] / "history.jsonl"
         entry = None
         if (index in running or index in results) and path.exists():
-            entry = read_json_lines(path)[-1]
+            entry = read_history(path)[-1]
         result = results.get(index)
-        state = result["status"] if result else "running" if index in running else "waiting"
-        result = result or {}
-        standing.append(Progress(unit, state, entry, result.get("error"), result.get("epochs_to_tau"), index in anew))
+        state = result.status if result else "running" if index in running else "waiting"
+        ends = (result.error, result.epochs_to_tau) if result else (None, None)
+        standing.append(Progress(unit, state, entry, *ends, index in restarted))
     return standing
 
 
-def _outcome(future, unit: RunSpec, folder: Path) -> dict[str, Any]:
+def _outcome(future, unit: RunSpec, folder: Path) -> RunResult:
     try:
         return future.result()
     except BrokenProcessPool as error:
@@ -189,16 +193,16 @@ def _outcome(future, unit: RunSpec, folder: Path) -> dict[str, Any]:
         return _write_failed(unit, folder, f"the process died (exit code {error.exitcode})")
 
 
-def _write_failed(unit: RunSpec, folder: Path, error: str) -> dict[str, Any]:
+def _write_failed(unit: RunSpec, folder: Path, error: str) -> RunResult:
     """Writes down that `unit` failed, beside its specification: a worker may have died before it could write even that."""
-    failed = {"status": "failed", "error": error, "versions": versions(), "machine": machine()}
+    failed = RunResult(format=FORMAT, status="failed", error=error, versions=versions(), machine=machine())
     if not (folder / "spec.json").exists():
         write_json(folder / "spec.json", unit.to_dict())
-    write_json(folder / "result.json", failed)
+    write_json(folder / "result.json", failed.to_json())
     return failed
 
 
-def _work(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _work(values: dict[str, Any], folder: Path) -> RunResult:
     """One unit in a worker: its output goes to `log.txt`, its failure into `result.json`."""
     alone = process_state().num_processes == 1
     if alone:
@@ -209,7 +213,7 @@ def _work(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         _output_to(log) if alone else contextlib.nullcontext(),
     ):
         try:
-            return run_unit(RunSpec.from_dict(values), folder)
+            return train_run(RunSpec.from_dict(values), folder)
         except Exception as error:
             log.write(traceback.format_exc())
             text = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -240,39 +244,40 @@ def _output_to(log) -> Iterator[None]:
             made.setStream(stream)
 
 
-def _check_directory(experiment: Experiment, out: Path) -> None:
-    """Refuses a directory whose runs the experiment does not hold: a report must not drop runs silently."""
-    # Moved away because it was damaged: then the runs' folders alone tell what there is.
-    there = (out / "experiment.json").exists()
-    earlier = read_experiment(out) if there else {"tasks": [], "masks": [], "seeds": []}
+def _check_directory(experiment: Experiment, out: Path) -> RunDirectory:
+    """What the directory holds; refused where that is runs that the experiment does not: a report must not drop runs silently."""
     # Every file of every run, before any is trained: the summary would refuse them afterwards.
-    runs = read_runs(out, earlier)
-    names = [run.folder.relative_to(out / "runs").as_posix() for run in runs if run.folder is not None]
+    directory = RunDirectory.read(out, required=False)
+    names = [run.folder.relative_to(out / "runs").as_posix() for run in directory.runs if run.folder is not None]
     asked = {unit.name for unit in experiment.units()}
     left_out = [name for name in names if name not in asked and (out / "runs" / name / "history.jsonl").exists()]
     if left_out:
-        name = repr(earlier.get("name")) if there else "without its experiment.json"
+        there = (
+            out / "experiment.json"
+        ).exists()  # moved away because it was damaged: the runs' folders alone tell what there is
+        name = repr(directory.experiment.name) if there else "without its experiment.json"
         raise ValueError(
             f"{out} holds another comparison ({name}), with {left_out[0]} among {len(left_out)} runs that this one would leave out; "
             "choose another --output, or ask for these tasks, masks and seeds too"
             + (f" (--config {out / 'experiment.json'} asks for what it holds)" if there else "")
         )
+    return directory
 
 
-def _described(experiment: Experiment, command: str, out: Path) -> dict[str, Any]:
+def _described(experiment: Experiment, command: str, directory: RunDirectory) -> dict[str, Any]:
     """What was asked, and where: a comparison that goes on elsewhere keeps the machines and versions that it had before."""
+    before = directory.experiment
     here = {"versions": versions(), "machine": machine()}
-    before = read_experiment(out) if (out / "experiment.json").is_file() else {}
-    earlier = before.get("earlier", [])
-    there = {name: before.get(name) for name in ("created", *here)}
-    if before and any(there[name] != value for name, value in here.items()):
+    earlier = before.earlier
+    there = Earlier(created=before.created, versions=before.versions or None, machine=before.machine)
+    if (directory.path / "experiment.json").is_file() and any(there[name] != value for name, value in here.items()):
         earlier = [*earlier, there]
     return {
         "format": 1,
         "command": command,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **here,
-        **({"earlier": earlier} if earlier else {}),
+        **({"earlier": [place.to_json() for place in earlier]} if earlier else {}),
         **experiment.to_dict(),
         "units": [unit.name for unit in experiment.units()],
     }

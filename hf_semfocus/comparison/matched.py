@@ -5,13 +5,14 @@ A converged model has small gradients whatever its mask, so epochs cannot be com
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from ..training.analysis_callback import PREFIX
-from .run_directory import Run
+from ..schema import ANALYSIS_PREFIX
+from ..summary_schema import Matched, MatchedPair, NoMatch
+from ..training.run_files import Run
 from .statistics import log_interval
 
 LEVELS = 5
@@ -22,9 +23,10 @@ COMPARED = {
     "trajectory": "trajectory_ratio",
 }
 Curve = Sequence[tuple[float, float]]
+Reason = Literal["not_recorded", "baseline_not_recorded", "no_common_loss"]
 
 
-def matched(runs: Sequence[Run], baseline: str) -> list[dict[str, Any]]:
+def matched(runs: Sequence[Run], baseline: str) -> list[Matched]:
     """Each mask's estimates over the baseline's, for each task.
 
     Args:
@@ -44,19 +46,19 @@ def matched(runs: Sequence[Run], baseline: str) -> list[dict[str, Any]]:
             pairs, without = [], []
             for run in (run for run in runs if run.key[:2] == (task, mask)):
                 seed, base = run.key[2], of.get((task, baseline, run.key[2]))
-                if base is None:
-                    without.append({"seed": seed, "reason": f"{baseline} recorded nothing"})
-                    continue
-                found = _initial(base, run, key) if name == "gradient_initial" else at_equal_loss(base, run, key)
+                found: dict[str, Any] | Reason = "baseline_not_recorded"
+                if base is not None:
+                    at_start = name == "gradient_initial"
+                    found = _initial(base, run, key) if at_start else at_equal_loss(base, run, key)
                 if isinstance(found, str):
-                    without.append({"seed": seed, "reason": found})
+                    without.append(NoMatch(seed=seed, reason=found))
                 else:
-                    pairs.append({"seed": seed, **found})
-            entries.append({"task": task, "mask": mask, "quantity": name, **_summary(pairs), "without_pair": without})
+                    pairs.append(MatchedPair(seed=seed, **found))
+            entries.append(Matched(task=task, mask=mask, quantity=name, **_summary(pairs), without_pair=without))
     return entries
 
 
-def at_equal_loss(base: Run, own: Run, key: str) -> dict[str, Any] | str:
+def at_equal_loss(base: Run, own: Run, key: str) -> dict[str, Any] | Reason:
     """The geometric mean of own/base over `LEVELS` training losses that both runs went through; or why there is none.
 
     A run's value at a loss is that of the moment when its training loss first fell to it, between two epochs on the
@@ -65,13 +67,13 @@ def at_equal_loss(base: Run, own: Run, key: str) -> dict[str, Any] | str:
     Returns:
         ``ratio``, ``high`` and ``low`` (the first and last of the losses), ``losses``, and the values there: ``base``, ``own``.
     """
-    curves = [_curve(run, PREFIX + key) for run in (base, own)]
+    curves = [_curve(run, ANALYSIS_PREFIX + key) for run in (base, own)]
     if not all(curves):
-        return "not recorded"
+        return "not_recorded"
     high = min(curve[0][0] for curve in curves)
     low = max(curve[-1][0] for curve in curves)
     if low >= high:
-        return "no training loss that both went through"
+        return "no_common_loss"
     losses = np.geomspace(high, low, LEVELS).tolist()
     losses[0], losses[-1] = high, low  # not a rounding beyond either curve
     values = [[_value(curve, loss) for loss in losses] for curve in curves]
@@ -85,7 +87,7 @@ def _curve(run: Run, key: str) -> Curve:
     points: list[tuple[float, float]] = []
     lowest = math.inf
     for row in run.history:
-        loss, value = row.get("train_loss"), row.get(key)
+        loss, value = row.train_loss, row.get(key)
         if loss is None or not 0 < loss < lowest:
             continue
         lowest = loss
@@ -103,13 +105,15 @@ def _value(curve: Curve, loss: float) -> float:
     return curve[0][1]  # a curve of one point, at its only loss
 
 
-def _initial(base: Run, own: Run, key: str) -> dict[str, Any] | str:
-    first, second = (((run.result or {}).get("initial_analysis") or {}).get(PREFIX + key) for run in (base, own))
-    return {"ratio": second / first} if first and second else "not recorded"
+def _initial(base: Run, own: Run, key: str) -> dict[str, Any] | Reason:
+    first, second = (
+        ((run.result and run.result.initial_analysis) or {}).get(ANALYSIS_PREFIX + key) for run in (base, own)
+    )
+    return {"ratio": second / first} if first and second else "not_recorded"
 
 
-def _summary(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    logs = np.log([pair["ratio"] for pair in pairs])
+def _summary(pairs: Sequence[MatchedPair]) -> dict[str, Any]:
+    logs = np.log([pair.ratio for pair in pairs])
     low, high, kind = log_interval(logs)
     verdict = "open" if pairs else "no pair"
     if low is not None and high is not None and (low > 1 or high < 1):

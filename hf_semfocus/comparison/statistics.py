@@ -5,12 +5,14 @@ neither dropped nor counted as e. Everything here is a pure function of numbers;
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import Any
+from typing import Literal
 
 import numpy as np
+
+from ..schema import Convergence, Quantity
+from ..summary_schema import Direction, RunEntry
 
 BOOTSTRAP_FROM = 10
 """Number of pairs from which the interval is a bootstrap; below it is Student-t (DESIGN §2)."""
@@ -18,39 +20,7 @@ INTERVAL_FROM = 3
 """Number of pairs below which no interval is given."""
 RESAMPLES = 10_000
 
-
-@dataclass(frozen=True)
-class Convergence:
-    """When one run got to a threshold, or how long it went without.
-
-    Args:
-        epochs: the first epoch (counted from 1) at which the threshold was met if `reached`, otherwise the epochs
-            trained.
-        reached: whether the threshold was met.
-        budget: the most epochs the run was allowed; None where it is not known.
-        diverged: the loss became infinite or NaN. Such a run is censored at the epochs it trained, and will not go on.
-        finished: False for a run that is still on its way (or was killed); its bound holds, but it may yet get there.
-    """
-
-    epochs: int
-    reached: bool
-    budget: int | None = None
-    diverged: bool = False
-    finished: bool = True
-
-    def __post_init__(self) -> None:
-        if self.epochs < (1 if self.reached else 0):
-            raise ValueError(
-                f"epochs is {self.epochs}; allowed: ≥ 1 for a run that reached its threshold, ≥ 0 otherwise"
-            )
-
-    @property
-    def text(self) -> str:
-        """`7`, `>40`, `>3 (diverged)` or `>12 (unfinished)`."""
-        if self.reached:
-            return str(self.epochs)
-        note = " (diverged)" if self.diverged else "" if self.finished else " (unfinished)"
-        return f">{self.epochs}{note}"
+IntervalKind = Literal["student_t_95", "bootstrap_95", "censoring_bounds"]
 
 
 @dataclass(frozen=True)
@@ -75,16 +45,11 @@ class Ratio:
         return self.lower == self.upper
 
     @property
-    def direction(self) -> str:
+    def direction(self) -> Direction:
         """`faster`, `slower`, `equal`, or `undetermined` where the interval has values on both sides of 1."""
         if self.exact:
             return "equal" if self.lower == 1 else "faster" if self.lower > 1 else "slower"
         return "faster" if self.lower >= 1 else "slower" if self.upper <= 1 else "undetermined"
-
-    @property
-    def text(self) -> str:
-        """`3.9×`, `> 2.3×`, `< 0.5×` or `undetermined`. Bounds are rounded outwards, so what is printed is true."""
-        return _bounds_text((self.lower, not self.exact), (self.upper, not self.exact))
 
 
 @dataclass(frozen=True)
@@ -97,37 +62,16 @@ class SpeedUp:
 
     ratios: tuple[Ratio, ...]
     estimate: float | None
-    estimate_kind: str | None
+    estimate_kind: Literal["geometric_mean", "median"] | None
     low: float | None
     high: float | None
-    interval_kind: str | None
+    interval_kind: IntervalKind | None
     restricted_mean_ratio: float | None
     restricted_at: int | None
-    text: str
 
     def count(self, direction: str) -> int:
         """Number of pairs that are "faster", "slower", "equal" or "undetermined"."""
         return sum(ratio.direction == direction for ratio in self.ratios)
-
-
-def epochs_to(history: Sequence[Mapping[str, Any]], quantity: str, threshold: float) -> int | None:
-    """The first epoch whose `quantity` is ≥ `threshold`, counted from 1; None when there is none (censored).
-
-    Args:
-        history: one mapping an epoch, in order, with key "epoch"; a value of None or NaN never meets a threshold.
-        quantity: "train_accuracy" or "heldout_accuracy" (whole-sequence accuracy for sequence tasks).
-        threshold: τ.
-
-    Example:
-        >>> history = [{"epoch": 1, "train_accuracy": 0.6}, {"epoch": 2, "train_accuracy": 0.95}]
-        >>> epochs_to(history, "train_accuracy", 0.95)
-        2
-    """
-    for row in history:
-        value = row.get(quantity)
-        if value is not None and value >= threshold:
-            return int(row["epoch"])
-    return None
 
 
 def speed_up(baseline: Convergence, mask: Convergence) -> Ratio:
@@ -155,40 +99,31 @@ def summarise_pairs(pairs: Sequence[tuple[Convergence, Convergence]], *, bootstr
 
     Example:
         >>> pairs = [(Convergence(a, True), Convergence(b, True)) for a, b in [(60, 10), (40, 10), (50, 20)]]
-        >>> summarise_pairs(pairs).text
-        '3.9× [1.3, 12]'
+        >>> found = summarise_pairs(pairs)
+        >>> [round(value, 1) for value in (found.estimate, found.low, found.high)]
+        [3.9, 1.3, 11.9]
     """
     ratios = tuple(speed_up(baseline, mask) for baseline, mask in pairs)
     mean_ratio, horizon = restricted_mean_ratio(pairs)
     if not ratios:
-        return SpeedUp((), None, None, None, None, None, None, None, "no pairs")
-
+        return SpeedUp((), None, None, None, None, None, None, None)
     if all(ratio.exact for ratio in ratios):
         logs = np.log([ratio.lower for ratio in ratios])
-        estimate = math.exp(logs.mean())
-        low, high, kind = log_interval(logs, bootstrap_seed=bootstrap_seed)
-        if low is None or high is None:
-            count = "1 pair" if len(ratios) == 1 else f"{len(ratios)} pairs, no interval"
-            text = f"{format_ratio(estimate)}× ({count})"
-        else:
-            text = f"{format_ratio(estimate)}× [{format_ratio(low)}, {format_ratio(high)}]"
-        return SpeedUp(ratios, estimate, "geometric_mean", low, high, kind, mean_ratio, horizon, text)
-
-    lower, upper = median_bounds([(r.lower, r.upper) for r in ratios], _geometric_midpoint)
-    estimate_or_none = lower[0] if lower[0] == upper[0] else None
-    text = _bounds_text(lower, upper)
-    if all(ratio.direction == "undetermined" for ratio in ratios) and text == "undetermined" and len(ratios) > 1:
-        text = f"undetermined ({len(ratios)} pairs)"
-    elif len(ratios) > 1:
-        prefix = "" if text == "undetermined" else "median "
-        text = f"{prefix}{text} ({_counts_text(ratios)})"
-    high_or_none = None if upper[0] == math.inf else upper[0]
-    return SpeedUp(
-        ratios, estimate_or_none, "median", lower[0], high_or_none, "censoring_bounds", mean_ratio, horizon, text
-    )
+        interval = log_interval(logs, bootstrap_seed=bootstrap_seed)
+        return SpeedUp(ratios, math.exp(logs.mean()), "geometric_mean", *interval, mean_ratio, horizon)
+    (low, _), (high, _) = median_ratio(ratios)
+    bounds = low, None if high == math.inf else high
+    return SpeedUp(ratios, low if low == high else None, "median", *bounds, "censoring_bounds", mean_ratio, horizon)
 
 
-def log_interval(logs: np.ndarray, *, bootstrap_seed: int = 0) -> tuple[float, float, str] | tuple[None, None, None]:
+def median_ratio(ratios: Sequence[Ratio]) -> "tuple[Bound, Bound]":
+    """What is known of the median of ratios: `median_bounds`, joined by the geometric mean."""
+    return median_bounds([(ratio.lower, ratio.upper) for ratio in ratios], _geometric_midpoint)
+
+
+def log_interval(
+    logs: np.ndarray, *, bootstrap_seed: int = 0
+) -> tuple[float, float, IntervalKind] | tuple[None, None, None]:
     """A 95 % interval for the geometric mean, from log ratios (n,): low, high, kind; three None below three pairs.
 
     Student-t on the logs for 3–9 pairs. From 10 on the percentile bootstrap of their mean with expanded percentiles,
@@ -273,53 +208,16 @@ def median_bounds(
     return (lower, any(lower_open)), (upper, not all(upper_closed))
 
 
-def median_text(runs: Sequence[Convergence]) -> tuple[float | None, str]:
-    """The median epochs of runs: the value if they determine it (else None), and `14`, `>27`, `≥14` or `–` (no
-    runs)."""
-    if not runs:
-        return None, "–"
-    (lower, lower_open), (upper, _) = median_bounds(
-        [(run.epochs, run.epochs if run.reached else math.inf) for run in runs]
-    )
-    if lower == upper:
-        return lower, f"{lower:g}"
-    bounded = "" if upper == math.inf else f", ≤{upper:g}"
-    return None, f"{'>' if lower_open else '≥'}{lower:g}{bounded}"
+def median_epochs(runs: Sequence[Convergence]) -> tuple[Bound, Bound] | None:
+    """What is known of the median epochs of runs; None without a run."""
+    return median_bounds([(run.epochs, run.epochs if run.reached else math.inf) for run in runs]) if runs else None
 
 
-def format_ratio(value: float, rounding: str = ROUND_HALF_EVEN) -> str:
-    """A ratio with two significant digits, or all whole ones: 0.043, 0.25, 1.0, 3.9, 12, 137.
-
-    `rounding` is a mode of `decimal`; bounds use ROUND_FLOOR and ROUND_CEILING so that they stay true.
-    """
-    if value == 0:
-        return "0"
-    exact = Decimal(str(value))
-    digits = min(0, exact.adjusted() - 1)
-    rounded = exact.quantize(Decimal(1).scaleb(digits), rounding=rounding)
-    if rounded.adjusted() > exact.adjusted() and digits < 0:  # 9.96 became 10.0: one digit too many
-        rounded = rounded.quantize(Decimal(1).scaleb(digits + 1))
-    return f"{rounded:f}"
-
-
-def _bounds_text(lower: Bound, upper: Bound) -> str:
-    (low, low_open), (high, high_open) = lower, upper
-    if low == high:
-        return f"{format_ratio(low)}×"
-    if low == 0 and high == math.inf:
-        return "undetermined"
-    low_text = f"{format_ratio(low, ROUND_FLOOR)}×"
-    if high == math.inf:
-        return f"{'>' if low_open else '≥'} {low_text}"
-    high_text = f"{format_ratio(high, ROUND_CEILING)}×"
-    if low == 0:
-        return f"{'<' if high_open else '≤'} {high_text}"
-    return f"between {low_text} and {high_text}"
-
-
-def _counts_text(ratios: Sequence[Ratio]) -> str:
-    counts = {d: sum(r.direction == d for r in ratios) for d in ("faster", "slower", "equal", "undetermined")}
-    return ", ".join(f"{count} {direction}" for direction, count in counts.items() if count) + f" of {len(ratios)}"
+def median_seconds(runs: Sequence[RunEntry], quantity: Quantity) -> tuple[Bound, Bound] | None:
+    """What is known of the median seconds of training to the threshold; None without a run that counts."""
+    known = [(run.seconds_to(quantity), run.train_seconds or 0.0) for run in runs if run.counts]
+    ends = [(trained, math.inf) if needed is None else (needed, needed) for needed, trained in known]
+    return median_bounds(ends) if ends else None
 
 
 def _geometric_midpoint(low: float, high: float) -> float:

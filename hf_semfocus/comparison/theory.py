@@ -1,17 +1,18 @@
 """Does the theory predict what happened? The recorded quantities of each task and mask beside its speed-up (DESIGN §2)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from ..model.mask_strategies import mask_parts, parse_mask
-from ..training.analysis_callback import PREFIX
+from ..schema import ANALYSIS_PREFIX, Epoch, finite
+from ..summary_schema import Analysis, Correlation, SpeedUpEntry, Unit
+from ..training.run_files import Run
 from .matched import matched
-from .run_directory import Run
 
 # What each quantity should do to the speed-up where the paper's account is right: the sign of the rank correlation.
 PREDICTED = {
@@ -32,7 +33,7 @@ FEWEST_TASKS = 6
 RESAMPLES = 2000
 
 
-def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[SpeedUpEntry]) -> Analysis | None:
     """The analysis section of a summary; None where no run recorded anything.
 
     Args:
@@ -48,25 +49,22 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[Mapping[s
         are all equal; ``k_sweep``: the units of ``topk:k`` masks by k, where there are two or more; ``matched``: the
         Lipschitz estimates at the same weights and at the same training loss, see :func:`matched`.
     """
-    recorded = [run for run in runs if run.counts and _final(run)]
+    recorded = [run for run in runs if run.counts and _final(run) is not None]
     if not recorded:
         return None
     compared = matched(recorded, baseline)
-    ratios = {(entry["task"], entry["mask"], entry["quantity"]): entry["ratio"] for entry in compared}
-    entries = {(e["task"], e["mask"]): e for e in speedups if e["quantity"] == "train"}
+    ratios = {(entry.task, entry.mask, entry.quantity): entry.ratio for entry in compared}
+    entries = {(entry.task, entry.mask): entry for entry in speedups if entry.quantity == "train"}
     units = []
     for task, mask in dict.fromkeys(run.key[:2] for run in recorded):
         own = [run for run in recorded if run.key[:2] == (task, mask)]
-        entry = entries.get((task, mask), {})
-        unit: dict[str, Any] = {
-            "task": task,
-            "mask": mask,
-            "k": _only_k(own[0].spec["mask"]),
-            "runs": len(own),
-            "speedup": 1.0 if mask == baseline else entry.get("restricted_mean_ratio"),
-            "censored": any(not run.convergence("train").reached for run in own),
-            "epochs": ", ".join(run.convergence("train").text for run in own),
+        entry = entries.get((task, mask))
+        finals = [row for run in own if (row := _final(run))]
+        path = [run.values(f"{ANALYSIS_PREFIX}trajectory_ratio") for run in own]
+        numbers: dict[str, float | None] = {
             "heldout": _mean([run.values("heldout_accuracy")[-1] for run in own if run.values("heldout_accuracy")]),
+            "trajectory_median": _mean([median(values) for values in path if values]),
+            "trajectory_max": max((max(values) for values in path if values), default=None),
         }
         for name, key in (
             ("dispersion_ratio", "dispersion_ratio"),
@@ -75,32 +73,40 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[Mapping[s
             ("improvement_share", "improvement_share"),
             ("mask_stability", "mask_stability"),
         ):
-            unit[name] = _mean([_final(run).get(PREFIX + key) for run in own])
-            unit[f"{name}_initial"] = _mean([_initial(run).get(PREFIX + key) for run in own])
-        path = [run.values(f"{PREFIX}trajectory_ratio") for run in own]
-        unit["trajectory_median"] = _mean([median(values) for values in path if values])
-        unit["trajectory_max"] = max((max(values) for values in path if values), default=None)
-        unit |= {
-            name: 1.0 if mask == baseline else ratios.get((task, mask, quantity)) for name, quantity in RATIOS.items()
-        }
-        units.append(unit)
-    others = [unit for unit in units if unit["mask"] != baseline]
-    sweep = sorted((unit for unit in others if unit["k"]), key=lambda unit: unit["k"])
-    return {
-        "units": units,
-        "correlations": [_correlation(name, sign, others) for name, sign in PREDICTED.items()],
-        "k_sweep": sweep if len({unit["k"] for unit in sweep}) > 1 else [],
-        "matched": compared,
-    }
+            numbers[name] = _mean([row.get(ANALYSIS_PREFIX + key) for row in finals])
+            numbers[f"{name}_initial"] = _mean([_initial(run).get(ANALYSIS_PREFIX + key) for run in own])
+        for name, quantity in RATIOS.items():
+            numbers[name] = 1.0 if mask == baseline else ratios.get((task, mask, quantity))
+        units.append(
+            Unit(
+                task=task,
+                mask=mask,
+                k=_only_k(own[0].spec.mask),
+                runs=len(own),
+                speedup=1.0 if mask == baseline else entry and entry.restricted_mean_ratio,
+                censored=any(not run.convergence("train").reached for run in own),
+                epochs=[run.convergence("train") for run in own],
+                **{name: finite(value) for name, value in numbers.items()},
+            )
+        )
+    others = [unit for unit in units if unit.mask != baseline]
+    sweep = sorted((unit for unit in others if unit.k), key=lambda unit: unit.k or 0)
+    return Analysis(
+        units=units,
+        correlations=[_correlation(name, sign, others) for name, sign in PREDICTED.items()],
+        k_sweep=sweep if len({unit.k for unit in sweep}) > 1 else [],
+        matched=compared,
+    )
 
 
-def _final(run: Run) -> Mapping[str, Any]:
-    """The last epoch's quantities that were recorded; empty where none were."""
-    return next((row for row in reversed(run.history) if any(key.startswith(PREFIX) for key in row)), {})
+def _final(run: Run) -> Epoch | None:
+    """The last epoch whose quantities were recorded; None without one."""
+    return next((row for row in reversed(run.history) if row.analysed), None)
 
 
-def _initial(run: Run) -> Mapping[str, Any]:
-    return (run.result or {}).get("initial_analysis") or {}
+def _initial(run: Run) -> dict[str, float | None]:
+    """The quantities of the initial weights; empty where none were recorded."""
+    return (run.result and run.result.initial_analysis) or {}
 
 
 def _only_k(mask: str) -> int | None:
@@ -114,17 +120,20 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _correlation(name: str, predicted: int, units: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    points = [(unit["task"], unit[name], unit["speedup"]) for unit in units]
-    points = [point for point in points if point[1] is not None and point[2] is not None]
+def _correlation(name: str, predicted: int, units: Sequence[Unit]) -> Correlation:
+    points = [
+        (unit.task, value, unit.speedup)
+        for unit in units
+        if (value := unit[name]) is not None and unit.speedup is not None
+    ]
     tasks = sorted({task for task, _, _ in points})
-    entry: dict[str, Any] = {"quantity": name, "predicted": predicted, "n": len(points), "tasks": len(tasks)}
-    entry |= {"rho": None, "low": None, "high": None, "verdict": "too few tasks"}
-    if len(tasks) < FEWEST_TASKS:
-        return entry
-    rho = _rho(points)
+    counts: dict[str, Any] = {"quantity": name, "predicted": predicted, "n": len(points), "tasks": len(tasks)}
+    rho = _rho(points) if len(tasks) >= FEWEST_TASKS else None
     if rho is None:
-        return {**entry, "verdict": "not defined"}
+        verdict: Literal["too few tasks", "not defined"] = (
+            "too few tasks" if len(tasks) < FEWEST_TASKS else "not defined"
+        )
+        return Correlation(**counts, rho=None, low=None, high=None, verdict=verdict)
     generator = np.random.default_rng(0)
     drawn = []
     for _ in range(RESAMPLES):
@@ -133,10 +142,10 @@ def _correlation(name: str, predicted: int, units: Sequence[Mapping[str, Any]]) 
         if value is not None:
             drawn.append(value)
     low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-    verdict = "open"
+    found: Literal["open", "as predicted", "against the prediction"] = "open"
     if low > 0 or high < 0:
-        verdict = "as predicted" if (low > 0) == (predicted > 0) else "against the prediction"
-    return {**entry, "rho": rho, "low": low, "high": high, "verdict": verdict}
+        found = "as predicted" if (low > 0) == (predicted > 0) else "against the prediction"
+    return Correlation(**counts, rho=rho, low=low, high=high, verdict=found)
 
 
 def _rho(points: Sequence[tuple[str, float, float]]) -> float | None:

@@ -12,7 +12,7 @@ from multiprocessing import resource_tracker
 from pebble import ProcessPool
 from tqdm import tqdm
 
-from ..training.locking import end_with
+from ..training.locking import exit_with_parent
 
 
 class WorkerProcess(multiprocessing.context.SpawnProcess):
@@ -50,7 +50,7 @@ def _begin(parent: int) -> None:
     """What a worker does first."""
     # The bars of libraries would make a lock for all processes: a semaphore, left behind by a worker that is stopped as it ends.
     tqdm.set_lock(threading.RLock())
-    end_with(parent)
+    exit_with_parent(parent)
 
 
 # One torch thread each, and huge pages for what glibc allocates: a training step takes 5 to 15 % less (recipes/benchmarks/step_before.py).

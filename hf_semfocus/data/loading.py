@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .options import check_folder, check_integer, check_options
+from .options import SIZES, check_folder, check_integer, check_options
 from .tasks import get_task
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def load_task(
     name: str,
     *,
     length: int | tuple[int, int] | None = None,
-    train_size: int = 5000,
-    validation_size: int = 1000,
-    test_size: int = 2000,
+    train_size: int = SIZES["train"],
+    validation_size: int = SIZES["validation"],
+    test_size: int = SIZES["test"],
     seed: int = 0,
     pooling: str = "mean",
     cache_dir: str | os.PathLike[str] | None = None,

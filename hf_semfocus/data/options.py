@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -28,6 +29,8 @@ OPTION_NAMES = (
     "length_splits",
     "answer",
 )
+SIZES = {"train": 5000, "validation": 1000, "test": 2000}
+"""Rows of each split, where nothing else is asked for."""
 _MAX_SEED = 2**63 - 1
 _SOURCE_FOLDERS = ("core", "regular", "dcf", "cs", "listops")
 
@@ -110,6 +113,19 @@ def check_folder(task: Task, name: str, value: Any) -> str:
     return path
 
 
+def parse_length(text: str) -> int | tuple[int, int]:
+    """A length ("40") or an inclusive range ("500-600").
+
+    >>> parse_length("40"), parse_length("500-600")
+    (40, (500, 600))
+    """
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    if match is None:
+        raise ValueError(f"length is {text!r}; allowed: a whole number such as 40, or a range such as 500-600")
+    low, high = match.groups()
+    return int(low) if high is None else (int(low), int(high))
+
+
 def check_length(task: Task, length: Any, name: str = "length") -> tuple[int, int]:
     """The inclusive range of lengths that a user means by None (the task's default), a number, or ``(min, max)``."""
     if length is None:
@@ -144,10 +160,9 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
                 f"{task.name}: unknown option {option!r}{suggest(option, OPTION_NAMES)}; options are {', '.join(OPTION_NAMES)}"
             )
     low, high = check_length(task, options.get("length"))
-    defaults = {"train": 5000, "validation": 1000, "test": 2000}
     sizes = {
         split: check_integer(task, f"{split}_size", options.get(f"{split}_size", default), 1)
-        for split, default in defaults.items()
+        for split, default in SIZES.items()
     }
     length_splits = options.get("length_splits") or ()
     if isinstance(length_splits, str) or not isinstance(length_splits, Sequence):

@@ -1,10 +1,14 @@
-"""A user's own file or module, imported so that the mask strategies it registers have their names."""
+"""A user's file or module, imported so that the mask strategies it registers have their names, and the digest of their source."""
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from ..model.mask_strategies import MaskStrategy, mask_parts
 
 
 def import_strategies(names: Iterable[str]) -> None:
@@ -13,10 +17,8 @@ def import_strategies(names: Iterable[str]) -> None:
     A file becomes the module of its stem, as if its folder were on the path.
 
     Raises:
-        ValueError: `names` is no list of names; there is no such file or module, or importing it failed; the message says why.
+        ValueError: there is no such file or module, or importing it failed; the message says why.
     """
-    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"imports is {names!r}; allowed: a list of Python files or modules")
     for name in names:
         file = Path(name).expanduser().resolve() if name.endswith(".py") else None
         module = file.stem if file else name
@@ -29,6 +31,20 @@ def import_strategies(names: Iterable[str]) -> None:
                 importlib.import_module(module)
         except Exception as error:  # whatever the user's code raises, the message must say which file it came from
             raise ValueError(f"importing {name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def source_digest(mask: MaskStrategy) -> str | None:
+    """A digest of the files that define a user's strategies in `mask`; None where all are built in."""
+    classes = {type(part) for part in mask_parts(mask)}
+    files = {
+        inspect.getsourcefile(cls)
+        for cls in classes
+        if not cls.__module__.startswith(MaskStrategy.__module__.partition(".")[0] + ".")
+    }
+    if not files:
+        return None
+    texts = sorted(Path(file).read_bytes() if file and Path(file).is_file() else b"" for file in files)
+    return hashlib.blake2b(b"".join(texts), digest_size=8).hexdigest()
 
 
 def _file_of(module) -> Path | None:

@@ -1,50 +1,77 @@
-"""What a person types on a command line, as the values that specifications take."""
+"""Options on their way to a specification: read from YAML, laid over each other, checked by pydantic."""
 
-import re
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ConfigDict, ValidationError
 
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+from ..data.tasks import suggest
 
-
-def parse_length(text: str) -> int | tuple[int, int]:
-    """A length ("40") or an inclusive range ("500-600").
-
-    >>> parse_length("40"), parse_length("500-600")
-    (40, (500, 600))
-    """
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
-    if match is None:
-        raise ValueError(f"length is {text!r}; allowed: a whole number such as 40, or a range such as 500-600")
-    low, high = match.groups()
-    return int(low) if high is None else (int(low), int(high))
+T = TypeVar("T")
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-def parse_setting(text: str) -> tuple[list[str], Any]:
-    """KEY=VALUE with dots in the key, the value typed as YAML types it (and 1e-3 as a number, which YAML 1.1 does not).
-
-    >>> parse_setting("model.attention_form=bilinear")
-    (['model', 'attention_form'], 'bilinear')
-    >>> parse_setting("training.learning_rate=1e-3")
-    (['training', 'learning_rate'], 0.001)
-    >>> parse_setting("length=500-600")
-    (['length'], (500, 600))
-    """
-    key, equals, value = text.partition("=")
-    path = key.strip().split(".")
-    if not equals or not all(path):
-        raise ValueError(f"--set got {text!r}; allowed: KEY=VALUE, such as model.hidden_act=gelu")
-    if len(path) > 2 or (len(path) == 2 and path[0] not in ("model", "training", "task_options")):
-        raise ValueError(
-            f"--set got the key {key!r}; allowed: model.…, training.…, task_options.… or a field of the run"
-        )
+def read_yaml(path: Path | str) -> dict[str, Any]:
+    """A YAML or JSON file that holds a mapping; anything else raises `ValueError` naming the file."""
     try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ValueError(f"--set got the value {value!r} for {key}, which is not a YAML value") from None
-    if path == ["length"] and isinstance(parsed, str):
-        parsed = parse_length(parsed)
-    if isinstance(parsed, str) and _NUMBER.fullmatch(parsed):
-        parsed = float(parsed)
-    return path, parsed
+        values = OmegaConf.to_container(OmegaConf.load(path))
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds a {type(values).__name__}; allowed: a mapping of options")
+    return values
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The layers, each over those before it: mappings are merged, everything else is replaced."""
+    return OmegaConf.to_container(OmegaConf.merge(*layers))
+
+
+def nested(named: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Values by dotted names, and over them KEY=VALUE texts with YAML values.
+
+    >>> nested({"length": 40, "training.epochs": 3}, ["training.learning_rate=1e-3"])
+    {'length': 40, 'training': {'epochs': 3, 'learning_rate': 0.001}}
+    """
+    try:
+        over = OmegaConf.from_dotlist(list(settings))
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ValueError(f"--set {' '.join(settings)}: {' '.join(str(error).split())}") from None
+    config = OmegaConf.create()
+    for name, value in named.items():
+        OmegaConf.update(config, name, value)
+    return merged(config, over)
+
+
+def parse(cls: type[T], values: Any, what: str) -> T:
+    """An instance of a pydantic dataclass from a mapping; one that is an instance already comes back as it is.
+
+    Raises:
+        ValueError: in one line, the field, its value and what is allowed; for an unknown field the nearest known one.
+    """
+    if isinstance(values, cls):
+        return values
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{what} is {values!r}; allowed: a mapping of options")
+    try:
+        return cls(**{str(name): value for name, value in values.items()})
+    except ValidationError as error:
+        raise ValueError(_one_line(error.errors()[0], [entry.name for entry in fields(cls)], what)) from None  # type: ignore[arg-type]
+
+
+def _one_line(error: Any, known: list[str], what: str) -> str:
+    where = ".".join(map(str, error["loc"]))
+    if error["type"] == "unexpected_keyword_argument":
+        return f"unknown {what} option {where!r}{suggest(where, known)}; known: {', '.join(known)}"
+    if error["type"] == "missing":
+        return f"the {what} has no {where}"
+    if error["type"] == "value_error":
+        text = str(error["ctx"]["error"])
+        return text if text.startswith(where) else f"{where}: {text}"
+    allowed = error["msg"].removeprefix("Input should be ").replace("dictionary", "mapping").replace("tuple", "list")
+    return f"{where} is {error['input']!r}; allowed: {allowed}"

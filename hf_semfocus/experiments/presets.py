@@ -1,13 +1,13 @@
 """The experiments that have a name: `semfocus compare --preset NAME`."""
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..data import list_tasks
+from ..data.tasks import suggest
 from .experiment import Experiment
 
-# Our own choice of masks, compared with our own recipes.
+# Our choice of masks, compared with our recipes.
 PAPER_MASKS = ("full", "banded:5", "block:5", "banded:5+global:1", "block:5+global:1", "topk:5", "topk:9")
 
 # SGD at 0.3 with gradients clipped to norm 1 and standard-normal embeddings: with it full attention was seen to learn even_pairs
@@ -85,17 +85,17 @@ def paper_nnch() -> Experiment:
 def _paper(name: str, tasks: Sequence[str]) -> Experiment:
     from ..model.paper import PAPER_VARIANTS, paper_fields, paper_variant
 
-    own: dict[str, dict[str, Any]] = {task: {"training": {"epochs": PAPER_EPOCHS[task]}} for task in tasks}
-    own["stack_manipulation"]["task_options"] = {"answer": "top"}
-    if "listops" in own:
-        own["listops"] |= {"length": (500, 600), "model": paper_fields(10)}
-        own["listops"]["training"] |= {"learning_rate": 1.0, "lr_decay": 0.99}
+    settings: dict[str, dict[str, Any]] = {task: {"training": {"epochs": PAPER_EPOCHS[task]}} for task in tasks}
+    settings["stack_manipulation"]["task_options"] = {"answer": "top"}
+    if "listops" in settings:
+        settings["listops"] |= {"length": (500, 600), "model": paper_fields(10)}
+        settings["listops"]["training"] |= {"learning_rate": 1.0, "lr_decay": 0.99}
     return Experiment(
         name=name,
         note="The recipe of the paper's authors: their model, initial weights, masks, rates and budgets, 5,000 training and 2,000 "
         "held-out examples. Where a run ends before its budget, and that dropout is off in evaluation (theirs is on for attention "
         "weights), is ours.",
-        tasks=own,
+        tasks=settings,
         masks=PAPER_VARIANTS,
         seeds=tuple(range(10)),
         defaults={"length": 40, "model": paper_fields(5), "training": PAPER_TRAINING},
@@ -114,7 +114,5 @@ PRESETS: dict[str, Callable[[], Experiment]] = {
 def preset(name: str) -> Experiment:
     """The experiment called `name`; an unknown name raises `ValueError` with the nearest known one."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown preset {name!r}{hint} (known: {', '.join(PRESETS)})")
+        raise ValueError(f"unknown preset {name!r}{suggest(name, PRESETS)}; known: {', '.join(PRESETS)}")
     return PRESETS[name]()

@@ -1,37 +1,40 @@
-"""What one run is: a serialisable specification, checked when it is made. A run is a pure function of it."""
+"""What one run is: a serialisable specification. A run is a pure function of it."""
 
-import difflib
-import hashlib
-import inspect
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from dataclasses import asdict, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic.dataclasses import dataclass
 
 from ..data import task_info
-from ..data.options import check_options
-from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
-from .imports import import_strategies
-from .options import parse_length
+from ..data.options import SIZES, check_options, parse_length
+from ..data.tasks import suggest
+from ..model.mask_strategies import parse_mask
+from .imports import import_strategies, source_digest
+from .options import STRICT, parse
 
 if TYPE_CHECKING:
     from ..model.configuration_semfocus import SemFocusConfig
 
 LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
-SET_BY_THE_RUN = ("pad_token_id", "problem_type", "return_dict", "mask_sources", "architectures", "is_encoder_decoder")
-VARIANT = r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*"
-OPTIMIZERS = ("sgd", "adam", "adamw")
-KEEPS = ("last", "best")
-TRACKERS = ("none", "trackio", "tensorboard", "wandb")
-MOST_SNAPSHOTS = 1000
-# Settings of which a run's weights do not depend, or not so far.
-UNTRAINED = ("training.epochs", "training.snapshots", "training.report_to", "imports")
 AUTO = "auto"
-HELDOUT_SPLITS = ("test", "validation")
+UNTRAINED = ("training.epochs", "training.snapshots", "training.report_to", "imports")
+"""Settings that may change where a run goes on: weights do not depend on them, or not so far."""
+RUN_SETS = ("length", "train_size", "validation_size", "test_size", "seed", "pooling")
+"""Options of the task's builder that are fields of the run."""
+MODEL_SETS = (
+    "mask", "layer_masks", "vocab_size", "id2label", "label2id", "num_labels", "auto_map", "pad_token_id", "problem_type",
+    "return_dict", "mask_sources", "architectures", "is_encoder_decoder",
+)  # fmt: skip
+"""Fields of the model that follow from the mask, the task and the tokenizer."""
+
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Names = Annotated[tuple[str, ...], Field(strict=False)]  # not strict: JSON and YAML have lists
 
 
 def spread_seed(seed: int) -> int:
@@ -46,50 +49,7 @@ def spread_seed(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0]) & 0x7FFFFFFF
 
 
-def _check(condition: bool, name: str, value: Any, allowed: str) -> None:
-    if not condition:
-        raise ValueError(f"{name} is {value!r}; allowed: {allowed}")
-
-
-def _check_keys(values: Mapping[Any, Any], what: str) -> None:
-    for key in values:
-        if not isinstance(key, str):
-            raise ValueError(f"the {what} options hold the key {key!r}; allowed: names of options")
-
-
-def _from_mapping(cls: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The values with their keys checked against the fields of `cls`, whole numbers and reals told apart."""
-    if not isinstance(values, Mapping):
-        raise ValueError(f"the {what} options are {values!r}; allowed: a mapping of options")
-    _check_keys(values, what)
-    known = {entry.name: entry for entry in fields(cls)}
-    checked = {}
-    for key, value in values.items():
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"unknown {what} option {key!r}{hint} (known: {', '.join(known)})")
-        checked[key] = _typed(f"{what} option {key}", value, known[key].type)
-    return checked
-
-
-def _typed(name: str, value: Any, annotation: Any) -> Any:
-    """`value` if it has the annotated type; whole numbers pass as reals, and nothing else is converted."""
-    allowed = get_args(annotation) if get_origin(annotation) not in (None, tuple, dict) else (annotation,)
-    plain = tuple(get_origin(entry) or entry for entry in allowed)
-    if isinstance(value, bool) and bool not in plain:
-        pass
-    elif isinstance(value, int) and float in plain and int not in plain:
-        return float(value)
-    elif isinstance(value, plain):
-        return value
-    elif isinstance(value, list) and tuple in plain:
-        return tuple(value)
-    names = " or ".join("none" if entry is type(None) else entry.__name__ for entry in plain)
-    raise ValueError(f"{name} is {value!r}; allowed: {names}")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TrainingOptions:
     """How a run is trained: the same for every mask of a comparison.
 
@@ -126,80 +86,61 @@ class TrainingOptions:
         bf16: autocast to bfloat16.
         analysis_every: record the theory's quantities on held-out rows at the start, after each so many epochs and at the
             end (see `hf_semfocus.analysis.probe_quantities`); 0: never. It does not change what is trained.
-        snapshots: store what the model attends to on a few held-out rows at about so many epochs; 0: never. `report_to`: where the
-            Trainer reports each epoch: none, trackio, tensorboard or wandb. Neither changes what is trained, so a run that goes on may
-            have had others.
+        snapshots: store what the model attends to on a few held-out rows at about so many epochs; 0: never.
+        report_to: where the Trainer reports each epoch: "none", "trackio", "tensorboard" or "wandb".
     """
 
-    optimizer: str = "sgd"
-    learning_rate: float = 0.3
-    lr_decay: float = 0.99
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    batch_size: int = 100
-    max_grad_norm: float = 1.0
-    epochs: int = 100
-    tau: float = 0.95
-    heldout_split: str = "test"
-    heldout_tau: float = 0.95
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    learning_rate: Annotated[float, Field(gt=0, le=LARGEST)] = 0.3
+    lr_decay: Share = 0.99
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
+    batch_size: Count = 100
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    epochs: Count = 100
+    tau: Share = 0.95
+    heldout_split: Literal["test", "validation"] = "test"
+    heldout_tau: Share = 0.95
     stop_early: bool = True
-    patience_share: float | None = None
-    patience_min: int = 5
-    patience_rise: float = 0.01
+    patience_share: Annotated[float, Field(ge=0)] | None = None
+    patience_min: Count = 5
+    patience_rise: Annotated[float, Field(ge=0, le=1)] = 0.01
     evaluate_train: bool = True
     shorten_evaluation: bool = False
-    keep: str = "last"
-    eval_batch_size: int = 250
+    keep: Literal["last", "best"] = "last"
+    eval_batch_size: Count = 250
     gradient_checkpointing: bool = False
     bf16: bool = False
-    analysis_every: int = 0
-    snapshots: int = 0
-    report_to: str = "none"
+    analysis_every: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    snapshots: Annotated[int, Field(ge=0, le=1000)] = 0
+    report_to: Literal["none", "trackio", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
-        _check(self.optimizer in OPTIMIZERS, "optimizer", self.optimizer, ", ".join(OPTIMIZERS))
-        _check(
-            0 < self.learning_rate <= LARGEST, "learning_rate", self.learning_rate, f"0 < learning_rate ≤ {LARGEST:g}"
-        )
-        _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "0 < lr_decay ≤ 1")
-        _check(0 <= self.momentum < 1, "momentum", self.momentum, "0 ≤ momentum < 1")
-        _check(
-            self.momentum == 0 or self.optimizer == "sgd", "momentum", self.momentum, "0 unless the optimizer is sgd"
-        )
-        _check(0 <= self.weight_decay <= LARGEST, "weight_decay", self.weight_decay, f"0 ≤ weight_decay ≤ {LARGEST:g}")
-        _check(
-            self.weight_decay == 0 or self.optimizer != "adam",
-            "weight_decay",
-            self.weight_decay,
-            "0 for adam (adamw decays weights)",
-        )
-        share = self.patience_share
-        _check(
-            share is None or 0 <= share < math.inf, "patience_share", share, "none, or a finite number of at least 0"
-        )
-        _check(0 <= self.patience_rise <= 1, "patience_rise", self.patience_rise, "0 … 1")
-        for name in ("batch_size", "eval_batch_size", "epochs", "patience_min"):
-            _check(1 <= getattr(self, name) < 2**31, name, getattr(self, name), "1 … 2147483647")
-        _check(0 <= self.analysis_every < 2**31, "analysis_every", self.analysis_every, "0 (never) … 2147483647")
-        _check(0 <= self.snapshots <= MOST_SNAPSHOTS, "snapshots", self.snapshots, f"0 (none) … {MOST_SNAPSHOTS}")
-        _check(self.report_to in TRACKERS, "report_to", self.report_to, ", ".join(TRACKERS))
-        _check(
-            0 <= self.max_grad_norm < math.inf, "max_grad_norm", self.max_grad_norm, "a finite number of at least 0"
-        )
-        for name in ("tau", "heldout_tau"):
-            _check(0 < getattr(self, name) <= 1, name, getattr(self, name), "0 < threshold ≤ 1")
-        _check(self.heldout_split in HELDOUT_SPLITS, "heldout_split", self.heldout_split, ", ".join(HELDOUT_SPLITS))
-        _check(self.keep in KEEPS, "keep", self.keep, ", ".join(KEEPS))
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum is {self.momentum}; allowed: 0 unless the optimizer is sgd")
+        if self.weight_decay and self.optimizer == "adam":
+            raise ValueError(f"weight_decay is {self.weight_decay}; allowed: 0 for adam (adamw decays weights)")
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "TrainingOptions":
+    def from_dict(cls, values: Any) -> "TrainingOptions":
         """Makes options from a mapping; unknown keys and wrong types raise `ValueError`."""
-        return cls(**_from_mapping(cls, values, "training"))
+        return parse(cls, values, "training")
 
 
-@dataclass(frozen=True)
+def _length(value: Any) -> int | tuple[int, int] | None:
+    value = parse_length(value) if isinstance(value, str) else value
+    if value is None or type(value) is int:
+        return value
+    if isinstance(value, list | tuple) and [type(entry) for entry in value] == [int, int]:
+        return value[0], value[1]
+    raise ValueError(f"length is {value!r}; allowed: a number, or a range such as 500-600")
+
+
+@dataclass(frozen=True, config=STRICT)
 class RunSpec:
     """One run: a task's data, a mask, a model and how it is trained. Equal specifications give equal results.
+
+    Making one checks types and ranges alone; `resolved` imports, and checks the rest.
 
     Args:
         task: a name of `hf_semfocus.data.list_tasks()`.
@@ -214,7 +155,7 @@ class RunSpec:
             not given) on its first 500 training rows, and the model's configuration holds the number.
         training: see `TrainingOptions`.
         imports: Python files or modules to import first: they register the mask strategies that `mask` names.
-        mask_source: digest of the source of a user's own strategies in `mask`, filled in: results of an edited mask are other results.
+        mask_source: digest of the source of a user's strategies in `mask`, which `resolved` fills in: an edited mask has other results.
 
     Example:
         >>> RunSpec(task="even_pairs", mask="topk:5", length=20, model={"num_hidden_layers": 3}).name
@@ -224,92 +165,65 @@ class RunSpec:
     task: str
     mask: str = "topk:5"
     variant: str | None = None
-    seed: int = 0
-    length: int | tuple | None = None
-    train_size: int = 5000
-    validation_size: int = 1000
-    test_size: int = 2000
-    task_options: dict = field(default_factory=dict)
-    model: dict = field(default_factory=dict)
-    training: TrainingOptions = field(default_factory=TrainingOptions)
-    imports: tuple = ()
+    seed: Seed = 0
+    length: Annotated[int | tuple[int, int] | None, PlainValidator(_length)] = None
+    train_size: Count = SIZES["train"]
+    validation_size: Count = SIZES["validation"]
+    test_size: Count = SIZES["test"]
+    task_options: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    training: Annotated[TrainingOptions, BeforeValidator(TrainingOptions.from_dict)] = field(
+        default_factory=TrainingOptions
+    )
+    imports: Names = ()
     mask_source: str | None = None
 
     def __post_init__(self) -> None:
-        import_strategies(self.imports)
-        info = task_info(self.task)
-        mask = parse_mask(self.mask)
-        object.__setattr__(self, "mask", str(mask))
-        object.__setattr__(self, "mask_source", source_digest(mask))
-        _check(
-            self.variant is None or re.fullmatch(VARIANT, self.variant) is not None,
-            "variant",
-            self.variant,
-            "a name of letters, digits and : ; = + . _ -",
-        )
-        _check(0 <= self.seed < 2**31, "seed", self.seed, "0 … 2147483647")
-        for name in ("train_size", "validation_size", "test_size"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _check_keys(self.model, "model")
-        _check_keys(self.task_options, "task")
-        own = sorted(
-            {"length", "train_size", "validation_size", "test_size", "seed", "pooling"} & set(self.task_options)
-        )
-        if own:
-            where = "model.pooling" if own[0] == "pooling" else f"the run's own {own[0]}"
-            raise ValueError(f"task option {own[0]!r} would go over the run's; allowed: {where}")
-        reserved = {
-            "mask",
-            "layer_masks",
-            "vocab_size",
-            "id2label",
-            "label2id",
-            "num_labels",
-            "auto_map",
-            *SET_BY_THE_RUN,
-        } & set(self.model)
-        if reserved:
-            raise ValueError(
-                f"model option {sorted(reserved)[0]!r} is set by the run itself (mask, task and tokenizer)"
-            )
-        if self.length is None:
-            object.__setattr__(self, "length", info.default_length)
-        if isinstance(self.length, list):
-            object.__setattr__(self, "length", tuple(self.length))
-        self.check_room(self._longest_input())
+        if self.variant is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*", self.variant):
+            raise ValueError(f"variant is {self.variant!r}; allowed: a name of letters, digits and : ; = + . _ -")
+        for name in self.task_options:
+            if name in RUN_SETS:
+                where = "model.pooling" if name == "pooling" else f"the run's {name}"
+                raise ValueError(f"task_options.{name} would go over the run's; allowed: {where}")
+        for name in self.model:
+            if name in MODEL_SETS:
+                raise ValueError(f"model.{name} is set by the run itself (mask, task and tokenizer)")
 
-    def _longest_input(self) -> int:
-        """Tokens of the longest row that the task's options allow."""
-        options = check_options(self.task, self.data_options())
-        outputs = task_info(self.task, self.answer).output_length(options.high) or 0
-        return options.high + outputs + (options.pooling == "cls")
+    def resolved(self) -> "RunSpec":
+        """The run as it is stored: the mask as it is written everywhere, with the digest of its code, and the length filled in.
+
+        Imports `imports` and makes the model's configuration.
+
+        Raises:
+            ValueError: an import fails; there is no such task, mask or option of the task or the model; the inputs do not fit the model.
+        """
+        import_strategies(self.imports)
+        info, mask = task_info(self.task), parse_mask(self.mask)
+        length = info.default_length if self.length is None else self.length
+        spec = replace(self, mask=str(mask), mask_source=source_digest(mask), length=length)
+        options = check_options(spec.task, spec.data_options())
+        outputs = task_info(spec.task, spec.answer).output_length(options.high) or 0
+        spec.check_room(options.high + outputs + (options.pooling == "cls"))
+        return spec
 
     def check_room(self, longest: int) -> None:
         """Refuses a model that inputs of `longest` tokens do not fit, padding and global tokens counted."""
         config, given = self.config(), self.model.get("max_position_embeddings")
-        multiple = config.pad_to_multiple_of or 1
-        _check(
-            multiple <= longest,
-            f"pad_to_multiple_of of {self.label}",
-            multiple,
-            f"1 … {longest}, the length of the inputs",
-        )
-        needed = config.padded_length(longest)
-        _check(
-            given is None or given >= needed,
-            "max_position_embeddings",
-            given,
-            f"at least {needed}, as long as an input gets",
-        )
+        multiple, needed = config.pad_to_multiple_of or 1, config.padded_length(longest)
+        if multiple > longest:
+            allowed = f"1 … {longest}, the length of the inputs"
+            raise ValueError(f"pad_to_multiple_of of {self.label} is {multiple}; allowed: {allowed}")
+        if given is not None and given < needed:
+            raise ValueError(
+                f"max_position_embeddings is {given}; allowed: at least {needed}, as long as an input gets"
+            )
 
     def config(self) -> "SemFocusConfig":
         """The model's configuration but for the vocabulary and the labels, with room for any input where no room is asked for."""
         from ..model.configuration_semfocus import LARGEST_SIZE, SemFocusConfig
 
         if "target_entropy" in self.model and "attention_gain" not in self.model:
-            raise ValueError(
-                "model option 'target_entropy' needs attention_gain: auto, which is what it is the target of"
-            )
+            raise ValueError("model.target_entropy needs model.attention_gain=auto, whose target it is")
         return SemFocusConfig(**{"max_position_embeddings": LARGEST_SIZE, **self.config_fields()})
 
     def config_fields(self) -> dict[str, Any]:
@@ -319,8 +233,7 @@ class RunSpec:
         known = {entry.name for entry in fields(SemFocusConfig)} | {"output_attentions"}  # a property there
         for key in self.model:
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                raise ValueError(f"unknown model option {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+                raise ValueError(f"unknown model option {key!r}{suggest(key, known)}")
         given = {name: value for name, value in self.model.items() if (name, value) != ("attention_gain", AUTO)}
         return {"mask": self.mask, **given}
 
@@ -367,17 +280,9 @@ class RunSpec:
         return values
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "RunSpec":
-        """Makes a specification from a mapping; unknown keys and wrong types raise `ValueError`."""
-        if not isinstance(values, Mapping):
-            raise ValueError(f"a run is {values!r}; allowed: a mapping of options")
-        values = dict(values)
-        if isinstance(values.get("length"), str):  # "500-600" in a YAML file
-            values["length"] = parse_length(values["length"])
-        training = values.pop("training", {})
-        if not isinstance(training, TrainingOptions):
-            training = TrainingOptions.from_dict(training)
-        return cls(**_from_mapping(cls, values, "run"), training=training)
+    def from_dict(cls, values: Any) -> "RunSpec":
+        """Makes a resolved specification from a mapping; whatever is wrong in it raises `ValueError`."""
+        return parse(cls, values, "run").resolved()
 
 
 def mask_slug(mask: str) -> str:
@@ -389,32 +294,18 @@ def mask_slug(mask: str) -> str:
     return mask.translate(str.maketrans(":;=+", "---_"))
 
 
-def source_digest(mask: MaskStrategy) -> str | None:
-    """A digest of the files that define a user's own strategies in `mask`; None where all are built in."""
-    own = {type(part) for part in mask_parts(mask)}
-    files = {
-        inspect.getsourcefile(cls)
-        for cls in own
-        if not cls.__module__.startswith(MaskStrategy.__module__.partition(".")[0] + ".")
-    }
-    if not files:
-        return None
-    texts = sorted(Path(file).read_bytes() if file and Path(file).is_file() else b"" for file in files)
-    return hashlib.blake2b(b"".join(texts), digest_size=8).hexdigest()
-
-
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings with dotted names: {"model": {"hidden_size": 64}} → {"model.hidden_size": 64}."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
-        found.update(flat(value, f"{key}.") if isinstance(value, Mapping) else {prefix + key: value})
-    return found
+        flattened.update(flat(value, f"{key}.") if isinstance(value, Mapping) else {prefix + key: value})
+    return flattened
 
 
 def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
-    """The first setting in which two specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
+    """The first setting in which two resolved specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
 
-    The budget may differ, what is only recorded (`UNTRAINED`), and the place of a file with a mask: its content counts (`mask_source`). A setting that
+    What `UNTRAINED` names may differ; of a file with a mask its content counts (`mask_source`). A setting that
     the earlier one was written without has its default.
     """
 

@@ -1,21 +1,21 @@
 """The model card of a checkpoint: README.md with metadata by the Hub's rules, and its picture, from the `run.json` beside the weights."""
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from matplotlib.figure import Figure
 
+from ..comparison.statistics import speed_up
+from ..files import atomic_write
 from ..report import pictures
-from ..report.files import drawn, write_whole
+from ..report.files import render_figure
 from ..report.palette import LIGHT
+from ..summary_schema import RunEntry, Summary, TaskEntry
+from ..text import bounds_text, epochs_text
 from .card_metadata import PIPELINES, data_call, metadata, model_name
 from .card_words import limits, outcome, result_rows
+from .facts import RunFacts, read_facts
 
-FORMAT = 1
-FACTS = "run.json"
 PICTURE = "curves.png"
 
 
@@ -39,7 +39,7 @@ def write_card(
         dataset: "user/name" of the data set on the Hub; None: the card names the task.
 
     Raises:
-        ValueError: there is no `run.json`, or it is damaged or of another format.
+        ValueError: there is no `run.json`, or it is damaged.
     """
     checkpoint = Path(checkpoint)
     facts = read_facts(checkpoint)
@@ -47,39 +47,14 @@ def write_card(
     if output is not None:
         name = model_name(facts, repo)
         card, picture = Path(output) / f"{name}.md", Path(output) / f"{name}.png"
-    try:
-        text = render_card(facts, repo=repo, dataset=dataset, picture=picture.name)
-        image = drawn(curves(facts), "png")
-    except (KeyError, TypeError, AttributeError, IndexError, jinja2.UndefinedError) as error:
-        raise ValueError(
-            f"{checkpoint / FACTS} is damaged ({type(error).__name__}: {error}); `semfocus card` makes it anew from the run's folder"
-        ) from error
-    write_whole(picture, image)
-    write_whole(card, text.encode("utf-8"))
+    text = render_card(facts, repo=repo, dataset=dataset, picture=picture.name)
+    atomic_write(picture, render_figure(curves(facts), "png"))
+    atomic_write(card, text)
     return card
 
 
-def read_facts(checkpoint: Path) -> dict[str, Any]:
-    """The `run.json` of a checkpoint; `ValueError` if it is missing, damaged or of another format."""
-    path = checkpoint / FACTS
-    if not path.is_file():
-        raise ValueError(
-            f"{checkpoint} has no {FACTS}: `semfocus card` makes it from the folder of the run that trained the checkpoint"
-        )
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}); `semfocus card` makes it anew from the run's folder") from None
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        found = facts.get("format") if isinstance(facts, dict) else None
-        raise ValueError(
-            f"{path} has format {found!r}, allowed: {FORMAT}; `semfocus card` makes it anew from the run's folder"
-        )
-    return facts
-
-
 def render_card(
-    facts: Mapping[str, Any], *, repo: str | None = None, dataset: str | None = None, picture: str = PICTURE
+    facts: RunFacts, *, repo: str | None = None, dataset: str | None = None, picture: str = PICTURE
 ) -> str:
     """The card as text: a YAML head and Markdown. Arguments as in `write_card`; `picture` is where it lies, seen from the card."""
     environment = jinja2.Environment(
@@ -90,43 +65,43 @@ def render_card(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    pair = facts.comparison and facts.comparison.pair
+    ratio = speed_up(pair.baseline, pair.mask) if pair else None
     body = environment.get_template("card.md.jinja").render(
         f=facts,
-        spec=facts["spec"],
-        training=facts["spec"]["training"],
+        spec=facts.spec,
+        training=facts.spec.to_json()["training"],
         name=model_name(facts, repo),
         repo=repo,
         dataset=dataset,
         picture=picture,
-        head=facts["architecture"]["class"].removeprefix("SemFocus"),
-        pipeline=PIPELINES[facts["architecture"]["class"]],
+        head=facts.architecture["class"].removeprefix("SemFocus"),
+        pipeline=PIPELINES[facts.architecture["class"]],
         rows=result_rows(facts),
         outcome=outcome(facts),
         limits=limits(facts),
-        per_token=facts["task"]["kind"] == "token_classification",
-        data_call=data_call(facts["spec"]),
+        baseline_epochs=epochs_text(pair.baseline) if pair else None,
+        speed_up=bounds_text((ratio.lower, not ratio.exact), (ratio.upper, not ratio.exact)) if ratio else None,
+        per_token=facts.task.kind == "token_classification",
+        data_call=data_call(facts.spec),
     )
     return f"---\n{metadata(facts, repo=repo, dataset=dataset).to_yaml()}\n---\n\n{body}"
 
 
-def curves(facts: Mapping[str, Any]) -> Figure:
+def curves(facts: RunFacts) -> Figure:
     """Training and held-out accuracy against epochs; a line marks the epoch of the checkpoint's weights where that is not the last."""
-    spec, training = facts["spec"], facts["spec"]["training"]
-    run = {"task": spec["task"], "mask": spec["mask"], "history": facts["history"], "status": facts["status"]}
-    task = {"name": spec["task"], "length": spec["length"], "chance": facts["baselines"]["chance"]}
+    spec = facts.spec
+    task = TaskEntry.model_construct(name=spec.task, length=spec.length, chance=facts.baselines.chance,
+                                     tau=spec.training.tau, heldout_tau=spec.training.heldout_tau)  # fmt: skip
+    run = RunEntry.model_construct(task=spec.task, mask=spec.mask, history=facts.history, status=facts.status,
+                                   diverged=facts.diverged)  # fmt: skip
     figure = pictures.curves(
-        {
-            "tasks": [{**task, "tau": training["tau"], "heldout_tau": training["heldout_tau"]}],
-            "masks": [spec["mask"]],
-            "baseline": "full",
-            "runs": [{**run, "diverged": facts["diverged"]}],
-        },
-        LIGHT,
+        Summary.model_construct(tasks=[task], masks=[spec.mask], baseline="full", runs=[run]), LIGHT
     )
     assert figure is not None  # a finished run has epochs
-    if facts["kept_epoch"] != len(facts["history"]):
+    if facts.kept_epoch != len(facts.history):
         for axes in figure.axes:
-            axes.axvline(facts["kept_epoch"], color=LIGHT.faint, linewidth=1, linestyle=(0, (4, 2)))
-            axes.annotate("these weights", (facts["kept_epoch"], 0), xycoords=("data", "axes fraction"), xytext=(3, 3),
+            axes.axvline(facts.kept_epoch, color=LIGHT.faint, linewidth=1, linestyle=(0, (4, 2)))
+            axes.annotate("these weights", (facts.kept_epoch, 0), xycoords=("data", "axes fraction"), xytext=(3, 3),
                           textcoords="offset points", fontsize=7.5, color=LIGHT.faint)  # fmt: skip
     return figure

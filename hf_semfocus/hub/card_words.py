@@ -1,22 +1,21 @@
 """The words and figures of a model card, from the facts of its run: results beside chance, the outcome, the limits."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from ..report.tables import accuracy, length_text, percent
+from ..text import accuracy, epochs_text, length_text, percent, reach_text
+from .facts import RunFacts
 
 
-def result_rows(facts: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def result_rows(facts: RunFacts) -> list[tuple[str, str, str, str]]:
     """What was measured, its accuracy, chance, and the accuracy of always giving the most frequent answer."""
-    found, base, spec = facts["accuracy"], facts["baselines"], facts["spec"]
+    found, base, spec = facts.accuracy, facts.baselines, facts.spec
     kinds = [("", "_accuracy", "chance", "majority_accuracy")]
-    if facts["task"]["kind"] == "token_classification":
+    if facts.task.kind == "token_classification":
         kinds = [
             (", whole sequences", "_accuracy", "chance", "majority_accuracy"),
             (", output tokens", "_token_accuracy", "token_chance", "token_majority_accuracy"),
         ]
-    splits = (("held-out", "heldout", spec["test_size"]), ("training", "train", spec["train_size"]))
+    splits = (("held-out", "heldout", spec.test_size), ("training", "train", spec.train_size))
     return [
         (
             f"{name} ({size:,} rows){what}",
@@ -30,49 +29,47 @@ def result_rows(facts: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def outcome(facts: Mapping[str, Any]) -> str:
+def outcome(facts: RunFacts) -> str:
     """When the run learnt, or that it did not, in a sentence."""
-    training = facts["spec"]["training"]
-    tau, heldout_tau = percent(training["tau"]), percent(training["heldout_tau"])
-    trained = len(facts["history"])
-    diverged = (
-        f" The loss became infinite or NaN in epoch {trained}: the run **diverged**." if facts["diverged"] else ""
-    )
-    if not training.get("evaluate_train", True):
+    training = facts.spec.training
+    tau, heldout_tau = percent(training.tau), percent(training.heldout_tau)
+    trained = len(facts.history)
+    diverged = f" The loss became infinite or NaN in epoch {trained}: the run **diverged**." if facts.diverged else ""
+    if not training.evaluate_train:
         return f"Training accuracy was not measured; {trained} epochs were trained.{diverged}"
-    if not learnt(facts):
+    if not facts.train.reached:
         return (
             f"**Censored**: training accuracy did not reach {tau} in the {trained} epochs that were trained "
-            f"(epochs to {tau}: `{facts['epochs_to_tau']}`).{diverged}"
+            f"(epochs to {tau}: `{epochs_text(facts.train)}`).{diverged}"
         )
     return (
-        f"Training accuracy reached {tau} after {facts['epochs_to_tau']} epochs (held-out {heldout_tau}: "
-        f"{facts['epochs_to_heldout_tau']}; trained: {trained}, allowed: {training['epochs']}).{diverged}"
+        f"Training accuracy reached {tau} after {epochs_text(facts.train)} epochs (held-out {heldout_tau}: "
+        f"{epochs_text(facts.heldout)}; trained: {trained}, allowed: {training.epochs}).{diverged}"
     )
 
 
-def limits(facts: Mapping[str, Any]) -> list[str]:
+def limits(facts: RunFacts) -> list[str]:
     """What the checkpoint must not be taken for, a sentence or two each."""
-    spec, task, found, base = facts["spec"], facts["task"], facts["accuracy"], facts["baselines"]
+    spec, task, found, base = facts.spec, facts.task, facts.accuracy, facts.baselines
     said = []
-    if facts["reduced"]:
-        said.append(f"**Reduced size**: {'; '.join(facts['reduced'])}. It says nothing about results at full size.")
-    if not task["in_paper"]:
+    if facts.reduced:
+        said.append(f"**Reduced size**: {'; '.join(facts.reduced)}. It says nothing about results at full size.")
+    if not task.in_paper:
         said.append("The paper's suite does not have this task.")
-    if not learnt(facts) and spec["training"].get("evaluate_train", True):
+    if not facts.train.reached and spec.training.evaluate_train:
         said.append("**Censored**: it may have learnt the task in more epochs. It is not a trained solution of it.")
-    guess = max(base["chance"], base["majority_accuracy"] or 0.0)
-    error = math.sqrt(guess * (1 - guess) / spec["test_size"])
+    guess = max(base.chance or 0.0, base.majority_accuracy or 0.0)
+    error = math.sqrt(guess * (1 - guess) / spec.test_size)
     if found["heldout_accuracy"] <= guess + 2 * error:
         said.append(
             f"Its held-out accuracy is within two standard errors ({2 * error:.3f}) of guessing, or below: it has not learnt the task."
         )
-    if (facts["reach"] or {}).get("sees_all") is False:
+    if facts.reach and facts.reach.sees_all is False:
         said.append(
-            f"Its mask cannot see the whole input (through all blocks: {facts['reach']['text']}). That it fails where it cannot see "
+            f"Its mask cannot see the whole input (through all blocks: {reach_text(facts.reach)}). That it fails where it cannot see "
             "does not mean that sparse attention does not help."
         )
-    positions = facts["architecture"]["max_position_embeddings"]
+    positions = facts.architecture["max_position_embeddings"]
     said += [
         f"It was trained and tested on inputs of length {length_text(spec['length'])} from one synthetic distribution. Other lengths were "
         f"not tested, and inputs of more than {positions} tokens are refused.",
@@ -80,8 +77,3 @@ def limits(facts: Mapping[str, Any]) -> list[str]:
         "It is one run with one seed. How masks compare needs several seeds, each paired with full attention.",
     ]
     return said
-
-
-def learnt(facts: Mapping[str, Any]) -> bool:
-    """Whether training accuracy reached its threshold."""
-    return not facts["epochs_to_tau"].startswith(">")

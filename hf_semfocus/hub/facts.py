@@ -1,24 +1,38 @@
 """What a model card says of a run, as data: `run.json` in the checkpoint, so that a checkpoint can tell its run wherever it is moved."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ..comparison.run_directory import Run, read_experiment, read_run
-from ..comparison.statistics import speed_up
+from pydantic import StrictBool, StrictInt, StrictStr, model_validator
+
+from ..comparison.run_directory import RunDirectory, read_experiment
 from ..data import TaskInfo, list_tasks, task_info
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
 from ..experiments.experiment import Experiment
 from ..experiments.presets import preset
 from ..experiments.spec import RunSpec, mask_slug, spread_seed
-from ..files import json_text, read_json, write_json
+from ..files import json_text, read_json, read_record, write_json
+from ..schema import (
+    Convergence,
+    DataRecord,
+    Dispersion,
+    Epoch,
+    Known,
+    Machine,
+    ReachRecord,
+    Record,
+    SpecRecord,
+    Versions,
+)
 from ..training.checkpoints import missing_model_file
+from ..training.run_files import QUANTITIES, Run, epochs_to, read_run
 
-FORMAT = 1
 FACTS = "run.json"
 EXAMPLE_TOKENS = 64  # a longer row would fill a card's page
 ARCHITECTURE = (
@@ -27,39 +41,140 @@ ARCHITECTURE = (
 )  # fmt: skip
 
 
-def write_facts(folder: Path | str) -> Path:
+class TaskFacts(Record):
+    """The task that a run learnt."""
+
+    name: StrictStr
+    level: StrictStr
+    kind: StrictStr
+    description: StrictStr
+    vocabulary: list[StrictStr]
+    labels: list[StrictStr]
+    in_paper: StrictBool
+
+
+class PairFacts(Record):
+    """A run beside the baseline's of the same seed, to τ."""
+
+    baseline: Convergence
+    mask: Convergence
+
+
+class ComparisonFacts(Record):
+    """The comparison that a run belongs to."""
+
+    name: StrictStr | None
+    note: StrictStr | None
+    machine: Machine | None
+    baseline: StrictStr
+    runs: StrictInt
+    pair: PairFacts | None
+
+
+class RunFacts(Record):
+    """`run.json`."""
+
+    format: Literal[2]
+    name: StrictStr
+    task: TaskFacts
+    spec: SpecRecord
+    architecture: dict[str, Any]
+    own_code: list[StrictStr]
+    torch_seed: StrictInt
+    command: StrictStr
+    output: StrictStr
+    status: Literal["reached", "censored", "diverged"]
+    diverged: StrictBool
+    kept_epoch: StrictInt
+    accuracy: dict[str, Known]
+    train: Convergence
+    heldout: Convergence
+    baselines: DataRecord
+    reach: ReachRecord | None
+    dispersion: Dispersion | None
+    parameters: StrictInt
+    processes: StrictInt | None
+    versions: Versions
+    machine: Machine
+    reduced: list[StrictStr]
+    example: dict[str, StrictStr]
+    comparison: ComparisonFacts | None
+    history: list[Epoch]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_format_1(cls, values: Any) -> Any:
+        """Format 1 had words for epochs."""
+        if not isinstance(values, dict) or values.get("format") != 1:
+            return values
+        history, training = [Epoch(**row) for row in values["history"]], values["spec"]["training"]
+        found = {**values, "format": 2, "machine": values["machine"] or {}}
+        for quantity, (name, threshold) in QUANTITIES.items():
+            epochs = epochs_to(history, name, training[threshold])
+            ends = (len(history), False) if epochs is None else (epochs, True)
+            found[quantity] = Convergence(*ends, training["epochs"], values["diverged"])
+        if values["comparison"] and (pair := values["comparison"]["pair"]):
+            pair = {
+                side: _convergence(pair[name]) for side, name in (("baseline", "baseline_epochs"), ("mask", "epochs"))
+            }
+            found["comparison"] = {**values["comparison"], "pair": pair}
+        return found
+
+
+def _convergence(words: str) -> Convergence:
+    """Of what format 1 wrote: "7", ">40", ">3 (diverged)", ">12 (unfinished)"."""
+    epochs = int(re.findall(r"\d+", words)[0])
+    return Convergence(epochs, not words.startswith(">"), None, "diverged" in words, "unfinished" not in words)
+
+
+def write_facts(run: Run | Path | str, directory: RunDirectory | None = None) -> Path:
     """Writes `model/run.json` of a finished run, from the files that the run left; returns the checkpoint, `folder/model`.
 
     The same run gives the same file: it holds no date and none of the user's paths.
 
     Args:
-        folder: the run's folder, with `spec.json`, `history.jsonl`, `result.json` and `model/`.
+        run: the run or its folder, with `spec.json`, `history.jsonl`, `result.json` and `model/`.
+        directory: the comparison that it belongs to, where that has been read.
 
     Raises:
         ValueError: there is no run, it failed or has not finished, its checkpoint is not complete, or a file is damaged.
     """
-    folder = Path(folder)
-    facts, path = run_facts(folder), folder / "model" / FACTS
+    facts, folder = run_facts(run, directory), run.folder if isinstance(run, Run) else Path(run)
+    assert folder is not None
+    path = folder / "model" / FACTS
     # A run that can only be read still has its card, once its facts are there.
-    if not path.is_file() or path.read_bytes() != json_text(facts).encode():
-        write_json(path, facts)
+    if not path.is_file() or path.read_bytes() != json_text(facts.to_json()).encode():
+        write_json(path, facts.to_json())
     return folder / "model"
 
 
-def run_facts(folder: Path) -> dict[str, Any]:
+def read_facts(checkpoint: Path) -> RunFacts:
+    """The `run.json` of a checkpoint; `ValueError` if it is missing or damaged."""
+    path = checkpoint / FACTS
+    if not path.is_file():
+        raise ValueError(
+            f"{checkpoint} has no {FACTS}: `semfocus card` makes it from the folder of the run that trained the checkpoint"
+        )
+    return read_record(path, RunFacts, "`semfocus card` makes it again from the run's folder")
+
+
+def run_facts(run: Run | Path | str, directory: RunDirectory | None = None) -> RunFacts:
     """The content of `run.json`: see `write_facts`."""
-    run = read_run(folder)
-    if run is None:
-        raise ValueError(f"{folder} is not a run's folder: it has no spec.json; `semfocus train` makes one")
-    if run.result is None:
+    if not isinstance(run, Run):
+        folder, run = Path(run), read_run(Path(run))
+        if run is None:
+            raise ValueError(f"{folder} is not a run's folder: it has no spec.json; `semfocus train` makes one")
+    folder, result = run.folder, run.result
+    assert folder is not None
+    if result is None:
         raise ValueError(f"the run in {folder} has not finished; start it again, and it goes on from its last epoch")
-    if run.status == "failed":
-        raise ValueError(f"the run in {folder} failed ({run.result.get('error')}); a failed run has no card")
-    for name in ("data", "parameters", "versions"):
-        if not run.result.get(name):
-            raise ValueError(
-                f"{folder / 'result.json'} is damaged: it has no {name!r}; restore it, or run the run anew"
-            )
+    if result.status == "failed":
+        raise ValueError(f"the run in {folder} failed ({result.error}); a failed run has no card")
+    missing = next((name for name in ("data", "parameters", "versions") if not result[name]), None)
+    if missing is not None or result.data is None or result.parameters is None:
+        raise ValueError(
+            f"{folder / 'result.json'} is damaged: {missing} is missing; restore it, or run the run again"
+        )
     checkpoint = folder / "model"
     missing = missing_model_file(checkpoint)
     if missing is not None:
@@ -67,47 +182,54 @@ def run_facts(folder: Path) -> dict[str, Any]:
             f"the checkpoint {checkpoint} is not complete: it has no {missing}; run the same `semfocus train` again, or move "
             f"{folder} away and run the same `semfocus compare` again"
         )
-    spec, result, info = _portable(run.spec), run.result, _info(run.spec)
     config = read_json(checkpoint / "config.json")
-    name = f"{run.spec['task']}-{mask_slug(run.label)}-seed-{run.spec['seed']}"
+    if not isinstance(config, dict) or not config.get("architectures"):
+        raise ValueError(f"{checkpoint / 'config.json'} is damaged: it names no architecture; run the run again")
+    spec, info = _portable(run.spec), _info(run.spec)
+    name = f"{spec.task}-{mask_slug(spec.label)}-seed-{spec.seed}"
     kept = kept_epoch(run)
-    return {
-        "format": FORMAT,
-        "name": name,
-        "task": {
-            "name": info.name,
-            "level": info.level,
-            "kind": info.kind,
-            "description": info.description,
-            "vocabulary": list(info.vocabulary),
-            "labels": list(info.labels),
-            "in_paper": info.name in list_tasks("paper"),
-        },
-        "spec": spec,
-        "architecture": {"class": config["architectures"][0], **{key: config.get(key) for key in ARCHITECTURE}},
-        "own_code": sorted(path.name for path in checkpoint.glob("custom_*.py")),
-        "torch_seed": spread_seed(run.spec["seed"]),
-        "command": train_command(spec, f"runs/{name}"),
-        "output": f"runs/{name}",
-        "status": run.status,
-        "diverged": run.diverged,
-        "kept_epoch": kept,
-        "accuracy": {key: value for key, value in run.history[kept - 1].items() if key.endswith("_accuracy")},
-        "epochs_to_tau": run.convergence("train").text,
-        "epochs_to_heldout_tau": run.convergence("heldout").text,
-        "baselines": {key: value for key, value in result["data"].items() if key != "label_histogram"},
-        **{key: result.get(key) for key in ("reach", "dispersion", "parameters", "processes", "versions", "machine")},
-        "reduced": reduced(spec, config),
-        "example": example(spec),
-        "comparison": _comparison(folder, run),
-        "history": list(run.history),
-    }
+    return RunFacts(
+        format=2,
+        name=name,
+        task=TaskFacts(
+            name=info.name,
+            level=info.level,
+            kind=info.kind,
+            description=info.description,
+            vocabulary=list(info.vocabulary),
+            labels=list(info.labels),
+            in_paper=info.name in list_tasks("paper"),
+        ),
+        spec=spec,
+        architecture={"class": config["architectures"][0], **{key: config.get(key) for key in ARCHITECTURE}},
+        own_code=sorted(path.name for path in checkpoint.glob("custom_*.py")),
+        torch_seed=spread_seed(spec.seed),
+        command=train_command(spec.to_json(), f"runs/{name}"),
+        output=f"runs/{name}",
+        status=result.status,
+        diverged=run.diverged,
+        kept_epoch=kept,
+        accuracy={key: value for key, value in run.history[kept - 1].to_json().items() if key.endswith("_accuracy")},
+        train=run.convergence("train"),
+        heldout=run.convergence("heldout"),
+        baselines=result.data.model_copy(update={"label_histogram": None}),
+        reach=result.reach,
+        dispersion=result.dispersion,
+        parameters=result.parameters,
+        processes=result.processes,
+        versions=result.versions,
+        machine=result.machine,
+        reduced=reduced(spec, config),
+        example=example(spec),
+        comparison=_comparison(run, directory),
+        history=list(run.history),
+    )
 
 
 def kept_epoch(run: Run) -> int:
     """The epoch, counted from 1, whose weights the checkpoint holds: the last, or with `keep="best"` the first of those with the best
     validation accuracy."""
-    if run.spec["training"].get("keep", "last") == "last":
+    if run.spec.training.keep == "last":
         return len(run.history)
     accuracies = run.values("validation_accuracy")
     if len(accuracies) != len(run.history):
@@ -145,17 +267,19 @@ def train_command(spec: Mapping[str, Any], output: str) -> str:
     return shlex.join(map(str, [*words, "--output", output]))
 
 
-def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+def reduced(spec: SpecRecord, config: Mapping[str, Any]) -> list[str]:
     """In what a run is smaller than the paper's (for a task that the paper has not: than this package's defaults); empty if in nothing.
 
     Args:
         spec: the run's specification.
         config: of its model, whole.
     """
-    task = spec["task"]
+    task = spec.task
     paper = _paper()
     usual, whose = (
-        (paper.spec(task, "full", 0), "the paper") if task in paper.tasks else (RunSpec(task), "the default")
+        (paper.spec(task, "full", 0), "the paper")
+        if task in paper.tasks
+        else (RunSpec(task).resolved(), "the default")
     )
     sizes = usual.config()
 
@@ -163,9 +287,9 @@ def reduced(spec: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
         return length[-1] if isinstance(length, list | tuple) else length
 
     compared = {
-        "input length": (longest(spec["length"]), longest(usual.length)),
-        "training rows": (spec["train_size"], usual.train_size),
-        "held-out rows": (spec["test_size"], usual.test_size),
+        "input length": (longest(spec.length), longest(usual.length)),
+        "training rows": (spec.train_size, usual.train_size),
+        "held-out rows": (spec.test_size, usual.test_size),
         "blocks": (config["num_hidden_layers"], sizes.num_hidden_layers),
         "model width": (config["hidden_size"], sizes.hidden_size),
         "MLP width": (config["intermediate_size"], sizes.intermediate_size),
@@ -178,13 +302,13 @@ def _paper() -> Experiment:
     return preset("paper")
 
 
-def example(spec: Mapping[str, Any]) -> dict[str, str]:
+def example(spec: SpecRecord) -> dict[str, str]:
     """The first held-out row of a run as a `pipeline` takes it, and its right answer; a long one gives way to the task's worked example."""
     info = _info(spec)
-    pooling = (spec.get("model") or {}).get("pooling", "mean")
+    pooling = spec.model.get("pooling", "mean")
     sizes = {f"{split}_size": 1 for split in ("train", "validation", "test")}
-    options = {"length": spec["length"], "seed": spec["seed"], "pooling": pooling, **(spec.get("task_options") or {})}
-    checked = check_options(spec["task"], {**options, **sizes})
+    options = {"length": spec.length, "seed": spec.seed, "pooling": pooling, **spec.task_options}
+    checked = check_options(spec.task, {**options, **sizes})
     row = next(tables(checked, whole_split(checked, "test")[0])).slice(0, 1).to_pylist()[0]
     text, target = row["text"], row["target"]
     if len(text.split()) > EXAMPLE_TOKENS:
@@ -193,29 +317,30 @@ def example(spec: Mapping[str, Any]) -> dict[str, str]:
     return {"text": " ".join([text, *["[Q]"] * outputs]), "target": target}
 
 
-def _info(spec: Mapping[str, Any]) -> TaskInfo:
-    return task_info(spec["task"], (spec.get("task_options") or {}).get("answer"))
+def _info(spec: SpecRecord) -> TaskInfo:
+    return task_info(spec.task, spec.task_options.get("answer"))
 
 
-def _portable(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _portable(spec: SpecRecord) -> SpecRecord:
     """The specification with the files of a user's own masks by name alone: where they lay is nobody else's business."""
-    names = [Path(name).name if name.endswith(".py") else name for name in spec.get("imports") or ()]
-    return {**spec, "imports": names}
+    names = [Path(name).name if name.endswith(".py") else name for name in spec.imports]
+    return SpecRecord.model_validate({**spec.to_json(), "imports": names})
 
 
-def _comparison(folder: Path, run: Run) -> dict[str, Any] | None:
+def _comparison(run: Run, directory: RunDirectory | None) -> ComparisonFacts | None:
     """The comparison that a run belongs to, and how its paired baseline did; None for a run of its own."""
-    runs = folder.absolute().parent.parent.parent
-    out = runs.parent
-    if runs.name != "runs" or not (out / "experiment.json").is_file():
+    assert run.folder is not None
+    runs = run.folder.absolute().parent.parent.parent
+    if directory is None and (runs.name != "runs" or not (runs.parent / "experiment.json").is_file()):
         return None
-    experiment = read_experiment(out)
+    experiment = directory.experiment if directory else read_experiment(runs.parent)
     task, mask, seed = run.key
-    baseline = experiment.get("baseline", "full")
+    baseline, other = experiment.baseline, None
+    if mask != baseline:
+        folder = runs / task / mask_slug(baseline) / f"seed-{seed}"
+        other = directory.run(task, baseline, seed) if directory else read_run(folder)
     pair = None
-    other = read_run(out / "runs" / task / mask_slug(baseline) / f"seed-{seed}") if mask != baseline else None
     if other is not None and other.counts and run.counts:
-        theirs, ours = other.convergence("train"), run.convergence("train")
-        pair = {"baseline_epochs": theirs.text, "epochs": ours.text, "speed_up": speed_up(theirs, ours).text}
-    known = {key: experiment.get(key) for key in ("name", "note", "machine")}
-    return {**known, "baseline": baseline, "runs": len(experiment.get("units") or ()), "pair": pair}
+        pair = PairFacts(baseline=other.convergence("train"), mask=run.convergence("train"))
+    known = {key: experiment[key] for key in ("name", "note", "machine")}
+    return ComparisonFacts(**known, baseline=baseline, runs=len(experiment.units), pair=pair)

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from .analysis_tables import AT_PERCENTILES, middle, point_name, slopes_by_mask
+from ..text import middle
+from .analysis_tables import AT_PERCENTILES, point_name, slopes_by_mask
 from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from .palette import LIGHT, Style, Theme, mask_styles
 

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-NONE = "n/a"
+from ..text import UNDEFINED, middle, number, share
+
 MOST_HEADS = 12
 """(Layer, head) pairs up to which the terminal shows each; from there on layers."""
 NAMES = {
@@ -41,19 +42,6 @@ STATISTICS = ("mean", "median", "q95", "max")
 def point_name(point: Mapping[str, Any]) -> str:
     """A measured model in words: "topk:5, trained"."""
     return f"{point['name']}, {point['moment']}"
-
-
-def number(value: Any) -> str:
-    """Three significant digits; "n/a" for what is not defined."""
-    if value is None:
-        return NONE
-    value = float(value)
-    return "∞" if value == float("inf") else f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def share(value: float | None) -> str:
-    """A share in per cent."""
-    return NONE if value is None else f"{100 * value:.1f} %"
 
 
 def terminal_tables(found: Mapping[str, Any]) -> RenderableType:
@@ -125,7 +113,7 @@ def _condition_table(points: Sequence[Mapping[str, Any]]) -> Table:
     )  # fmt: skip
     for point in points:
         overall, maxima = point["conditions"][-1], point["maxima"]
-        of = NONE if maxima["improved"] is None else f"{maxima['improved']} of {maxima['n']}"
+        of = UNDEFINED if maxima["improved"] is None else f"{maxima['improved']} of {maxima['n']}"
         vacuous = [share(overall[f"vacuous_{which}_share"]) for which in ("full", "mask")]
         table.add_row(point_name(point), share(overall["improvement_share"]), of, *vacuous)
     return table
@@ -281,7 +269,7 @@ def _path_table(paths: Sequence[Mapping[str, Any]]) -> RenderableType:
         for step in path["steps"]:
             ratios = [float(value) for value in step["ratios"] if value is not None]
             epochs = f"{step['from']} → {'end' if step['to'] is None else step['to']}"
-            largest = number(max(ratios)) if ratios else NONE
+            largest = number(max(ratios)) if ratios else UNDEFINED
             rows.append([epochs, number(step["step_norm"]), number(middle(ratios)), largest, f"{len(ratios)} batches"])
         if path["recorded"] is not None:
             found = path["recorded"]
@@ -295,12 +283,3 @@ def _path_table(paths: Sequence[Mapping[str, Any]]) -> RenderableType:
         style="dim",
     )
     return Group(table, note)
-
-
-def middle(values: Sequence[Any]) -> float | None:
-    """The median of the values that are defined; of an even count the mean of the middle two."""
-    known = sorted(float(value) for value in values if value is not None)
-    if not known:
-        return None
-    half = len(known) // 2
-    return known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2

@@ -1,13 +1,12 @@
 """The main result in words, made from the numbers: no sentence claims more than its pairs and its interval carry."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from .tables import SEEDS_SHOWN, accuracy, percent, plural
+from ..summary_schema import Aggregate, ReachEntry, SpeedUpEntry, Summary, TaskEntry
+from ..text import accuracy, percent, plural, reach_text
+from .words import INTERVALS, direction_counts, epochs_of, no_pair_text, speed_up_words
 
 VERDICTS = ("faster", "faster in all pairs", "slower", "slower in all pairs", "open")
-CLEAR = ("student_t_95", "bootstrap_95")
 
 
 @dataclass(frozen=True)
@@ -29,25 +28,24 @@ class Finding:
     warning: str
 
 
-def findings(summary: Mapping[str, Any]) -> list[Finding]:
+def findings(summary: Summary) -> list[Finding]:
     """A finding for each task and mask but the baseline, in the order of the summary."""
+    reaches = {(entry.task, entry.mask): entry for entry in summary.reach}
+    aggregates = {(entry.task, entry.mask): entry for entry in summary.aggregates}
+    tasks = {task.name: task for task in summary.tasks}
     found = []
-    reaches = {(entry["task"], entry["mask"]): entry for entry in summary["reach"]}
-    aggregates = {(entry["task"], entry["mask"]): entry for entry in summary["aggregates"]}
-    tasks = {task["name"]: task for task in summary["tasks"]}
-    for entry in summary["speedups"]:
-        if entry["quantity"] != "train":
+    for entry in summary.speedups:
+        if entry.quantity != "train":
             continue
-        key = entry["task"], entry["mask"]
-        own, base = aggregates[key], aggregates.get((entry["task"], summary["baseline"]))
-        task = tasks[entry["task"]]
-        verdict, text = _speed(entry, own, base, task.get("tau"), summary["baseline"])
-        text += _heldout(own, base, task, summary["baseline"])
+        key = entry.task, entry.mask
+        own, base = aggregates[key], aggregates.get((entry.task, summary.baseline))
+        verdict, text = _speed(summary, entry, own, tasks[entry.task].tau)
+        text += _heldout(own, base, tasks[entry.task], summary.baseline)
         found.append(Finding(*key, verdict, text, blind_warning(reaches.get(key))))
     return found
 
 
-def headline(summary: Mapping[str, Any]) -> str:
+def headline(summary: Summary) -> str:
     """One sentence over all tasks: for each mask, on how many tasks it was faster or slower, and on how many it is open.
 
     The words are those of the verdicts of `Finding`.
@@ -56,7 +54,7 @@ def headline(summary: Mapping[str, Any]) -> str:
     for finding in findings(summary):
         by_mask.setdefault(finding.mask, []).append(finding)
     if not by_mask:
-        return f"Only {summary['baseline']} was run: there is nothing to compare."
+        return f"Only {summary.baseline} was run: there is nothing to compare."
     parts = []
     for mask, own in by_mask.items():
         verdicts = ["open" if finding.verdict == "no pair" else finding.verdict for finding in own]
@@ -66,99 +64,80 @@ def headline(summary: Mapping[str, Any]) -> str:
         if len(verdicts) == 1:  # "on 1" says nothing where there is one task
             words, note = verdicts, note.replace(" on 1", "")
         parts.append(f"{mask} {', '.join(words)}{note}")
-    count = plural(len(summary["tasks"]), "task")
-    seeds = plural(len(summary["seeds"]), "seed")
-    return f"Against {summary['baseline']}, over {count} and {seeds}: {'; '.join(parts)}."
+    count = plural(len(summary.tasks), "task")
+    seeds = plural(len(summary.seeds), "seed")
+    return f"Against {summary.baseline}, over {count} and {seeds}: {'; '.join(parts)}."
 
 
-def blind_warning(reach: Mapping[str, Any] | None) -> str:
+def blind_warning(reach: ReachEntry | None) -> str:
     """The sentence for a mask whose reach does not span the task's length; empty for any other."""
-    if reach is None or reach["sees_all"] is not False:
+    if reach is None or reach.sees_all is not False:
         return ""
-    text = reach["text"]
-    if text.startswith("own"):
-        how = f"information never leaves its {text}"
-    elif text.startswith(("±", "−")):
-        how = f"information travels at most {text}"
-    else:
-        how = f"a position sees {text}"
+    how = {"block": "information never leaves its", "window": "information travels at most"}
     return (
-        f"It cannot see the whole input: through all its layers {how}. "
+        f"It cannot see the whole input: through all its layers {how.get(reach.kind, 'a position sees')} {reach_text(reach)}. "
         "No benefit here may mean that it cannot see, not that focus does not help."
     )
 
 
-def _speed(
-    entry: Mapping[str, Any], own: Mapping[str, Any], base: Mapping[str, Any] | None, tau: float | None, baseline: str
-) -> tuple[str, str]:
-    goal, n = f"{percent(tau)} training accuracy", entry["n_pairs"]
+def _speed(summary: Summary, entry: SpeedUpEntry, own: Aggregate, tau: float | None) -> tuple[str, str]:
+    baseline, words = summary.baseline, speed_up_words(entry)
+    goal, n = f"{percent(tau)} training accuracy", entry.n_pairs
     if n == 0:
-        reasons = "; ".join(f"seed {item['seed']}: {item['reason']}" for item in entry["without_pair"])
+        reasons = "; ".join(f"seed {item.seed}: {no_pair_text(item)}" for item in entry.without_pair)
         return "no pair", f"No pair with {baseline} to compare ({reasons or 'no runs'})."
-    epochs = f"epochs {_epochs(own)}" + (f" against {_epochs(base)}" if base else "")
-    faster, slower = entry["faster"], entry["slower"]
+    theirs = summary.runs_of(entry.task, baseline)
+    epochs = f"epochs {epochs_of(summary.runs_of(entry.task, entry.mask), 'train')}"
+    epochs += f" against {epochs_of(theirs, 'train')}" if theirs else ""
+    faster, slower = entry.faster, entry.slower
     pairs = plural(n, "pair")
-    if entry["interval_kind"] in CLEAR:
-        if entry["low"] > 1:
-            return "faster", f"Reached {goal} sooner than {baseline}: {entry['text']} over {pairs} ({epochs})."
-        if entry["high"] < 1:
-            return "slower", f"Reached {goal} later than {baseline}: {entry['text']} over {pairs} ({epochs})."
+    if entry.interval_kind in INTERVALS and entry.low is not None and entry.high is not None:
+        if entry.low > 1:
+            return "faster", f"Reached {goal} sooner than {baseline}: {words} over {pairs} ({epochs})."
+        if entry.high < 1:
+            return "slower", f"Reached {goal} later than {baseline}: {words} over {pairs} ({epochs})."
         if n in (faster, slower):
             verdict, when = ("faster", "sooner") if faster == n else ("slower", "later")
             return f"{verdict} in all pairs", (
                 f"Reached {goal} {when} than {baseline} in all {pairs}, but the interval does not exclude 1: "
-                f"{entry['text']} ({epochs})."
+                f"{words} ({epochs})."
             )
-        return "open", (
-            f"No clear difference in epochs to {goal}: {entry['text']} over {pairs}; {_counts(entry)} ({epochs})."
-        )
+        return "open", (f"No clear difference in epochs to {goal}: {words} over {pairs}; {_counts(entry)} ({epochs}).")
     too_few = " Too few pairs for an interval." if n < 3 else ""
-    never = own["n_reached"] == 0 and own["n_failed"] + own["n_unfinished"] < own["n_runs"]
+    never = own.n_reached == 0 and own.n_failed + own.n_unfinished < own.n_runs
     did_not = f"Did not reach {goal} in any run ({epochs})" if never else ""
     start = f"{did_not}. " if did_not else ""
     after = "" if did_not else f" ({epochs})"
-    if entry["undetermined"] == n:
+    if entry.undetermined == n:
         return "open", f"{start}The speed-up is undetermined in {_all(n)}{after}."
     counts = _counts(entry)
     if faster == n:
         return (
             "faster in all pairs",
-            f"Reached {goal} sooner than {baseline} in {_all(n)}: {_short(entry)} ({epochs}).{too_few}",
+            f"Reached {goal} sooner than {baseline} in {_all(n)}: {words.text} ({epochs}).{too_few}",
         )
     if slower == n:
         # A pair is slower without the mask having got there only where the baseline did.
         how = f"{did_not}; {baseline} did" if did_not else f"Reached {goal} later than {baseline}"
-        return "slower in all pairs", f"{how} in {_all(n)}: {_short(entry)}{after}.{too_few}"
-    return "open", f"{start}{counts}; {_short(entry)}{after}.{too_few}"
-
-
-def _epochs(aggregate: Mapping[str, Any]) -> str:
-    if aggregate["n_runs"] > SEEDS_SHOWN:
-        return f"median {aggregate['median_epochs_text']}"
-    return aggregate["epochs_to_tau_text"]
+        return "slower in all pairs", f"{how} in {_all(n)}: {words.text}{after}.{too_few}"
+    return "open", f"{start}{counts}; {words.text}{after}.{too_few}"
 
 
 def _all(n: int) -> str:
     return "the one pair" if n == 1 else "both pairs" if n == 2 else f"all {n} pairs"
 
 
-def _short(entry: Mapping[str, Any]) -> str:
-    """The speed-up's text without its counts, which the sentence gives itself."""
-    return entry["text"].partition(" (")[0]
+def _counts(entry: SpeedUpEntry) -> str:
+    return f"{direction_counts(entry.pairs)} of {plural(entry.n_pairs, 'pair')}"
 
 
-def _counts(entry: Mapping[str, Any]) -> str:
-    words = [f"{entry[what]} {what}" for what in ("faster", "slower", "equal", "undetermined") if entry[what]]
-    return f"{', '.join(words)} of {plural(entry['n_pairs'], 'pair')}"
-
-
-def _heldout(own: Mapping[str, Any], base: Mapping[str, Any] | None, task: Mapping[str, Any], baseline: str) -> str:
-    if own["final_heldout_mean"] is None:
+def _heldout(own: Aggregate, base: Aggregate | None, task: TaskEntry, baseline: str) -> str:
+    if own.final_heldout_mean is None:
         return ""
-    text = f" Held-out accuracy at the end {accuracy(own['final_heldout_mean'])}"
-    if base and base["final_heldout_mean"] is not None:
-        text += f" ({baseline} {accuracy(base['final_heldout_mean'])}; chance {accuracy(task['chance'])}"
-        if task["majority_accuracy"] is not None:
-            text += f", majority class {accuracy(task['majority_accuracy'])}"
+    text = f" Held-out accuracy at the end {accuracy(own.final_heldout_mean)}"
+    if base and base.final_heldout_mean is not None:
+        text += f" ({baseline} {accuracy(base.final_heldout_mean)}; chance {accuracy(task.chance)}"
+        if task.majority_accuracy is not None:
+            text += f", majority class {accuracy(task.majority_accuracy)}"
         text += ")"
     return text + "."

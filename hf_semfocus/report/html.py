@@ -1,6 +1,5 @@
 """`report.html`: one self-contained page (styles, script and pictures inside, no links out), and the pictures as files."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +12,21 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..files import atomic_write, read_record
+from ..summary_schema import RunEntry, SpeedUpEntry, Summary
+from ..text import accuracy, epochs_text, length_text, percent, plural, seconds
 from . import pictures
-from .files import drawn, write_whole
-from .findings import CLEAR, Finding, findings, headline
+from .files import render_figure
+from .findings import Finding, findings, headline
 from .inline_svg import inline_svg
-from .palette import DARK, LIGHT, Theme, mask_styles
+from .palette import LIGHT, Theme, mask_styles
 from .snapshots import snapshots
-from .tables import Row, accuracy, length_text, percent, plural, seconds, table_rows
-from .theory import k_sweep, matched_sentences, number, sentences, table
+from .spreadsheets import write_spreadsheets
+from .tables import Row, table_rows
+from .theory import k_sweep, matched_sentences, sentences, table
 from .theory_pictures import matched, matched_panel, matched_picture, predicted, predicted_panel, prediction_picture
+from .words import INTERVALS, no_pair_text, pair_text, paired_seconds
 
-FORMAT = 1
 FEW = 6  # comparisons that one sentence can tell
 
 
@@ -42,36 +45,45 @@ class Entry:
 
     row: Row
     finding: Finding | None
-    speedups: Mapping[str, Mapping[str, Any]]
+    speedups: Mapping[str, SpeedUpEntry]
     verdict: str
     sure: bool
     short: str
     order: Mapping[str, float | None]
 
 
-def write_report(run_dir: Path | str) -> Path:
-    """Writes `report.html` and `figures/*.png` from the `summary.json` of a run directory; returns the page's path.
+def write_report(run_dir: Path | str, summary: Summary | None = None) -> Path:
+    """Writes `report.html`, `figures/*.png` and the tables as CSV, from the `summary.json` of a run directory; returns the page's path.
 
     Each file appears whole or not at all. Make the summary first (`hf_semfocus.comparison.summary.write_summary`).
+
+    Args:
+        run_dir: the run directory.
+        summary: what its `summary.json` holds, where that has been read.
 
     Raises:
         ValueError: there is no summary, or it is damaged or of another format.
     """
     run_dir = Path(run_dir)
-    summary = _read_summary(run_dir / "summary.json")
+    path = run_dir / "summary.json"
+    remedy = f"`semfocus report {run_dir}` makes it again from the runs"
+    if summary is None and not path.is_file():
+        raise ValueError(f"{path} is missing; {remedy}")
+    summary = summary or read_record(path, Summary, remedy)
+    write_spreadsheets(summary, run_dir)
     for name, (draw, *_) in PICTURES.items():
         figure = draw(summary, LIGHT)
         path = run_dir / "figures" / f"{name}.png"
         if figure is not None:
-            write_whole(path, drawn(figure, "png"))
+            atomic_write(path, render_figure(figure, "png"))
         else:  # a picture of an earlier state would contradict the page
             path.unlink(missing_ok=True)
     page = run_dir / "report.html"
-    write_whole(page, render(summary, snapshots(summary, run_dir)).encode("utf-8"))
+    atomic_write(page, render(summary, snapshots(summary, run_dir)))
     return page
 
 
-def render(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]] = ()) -> str:
+def render(summary: Summary, shown: Sequence[Mapping[str, Any]] = ()) -> str:
     """The page as text, with the snapshots `shown`. Everything that comes from the summary is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("hf_semfocus", "report/templates"),
@@ -80,12 +92,12 @@ def render(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]] = ()) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    runs = summary["runs"]
+    runs = summary.runs
     entries = _entries(summary)
     taus = (_shared_tau(summary, name) for name in ("tau", "heldout_tau"))
     return environment.get_template("report.html.jinja").render(
         s=summary,
-        title=f"{summary['name'] or 'A comparison'}: learning under sparse attention",
+        title=f"{summary.name or 'A comparison'}: learning under sparse attention",
         sentence=_sentence(summary, entries),
         entries=entries,
         cells={(entry.row.task, entry.row.mask): entry for entry in entries},
@@ -97,15 +109,19 @@ def render(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]] = ()) 
         curves=_curves(summary),
         theory=_theory(summary),
         snapshots=shown,
-        styles=mask_styles(summary["masks"], summary["baseline"]),
+        styles=mask_styles(summary.masks, summary.baseline),
         tau=next(taus),
         heldout_tau=next(taus),
-        budget=_only({run["budget"] for run in runs} - {None}),
-        cut=_only({entry["restricted_at"] for entry in summary["speedups"]} - {None}),
-        unfinished=sum(run["status"] == "unfinished" for run in runs),
-        troubled=[run for run in runs if run["diverged"] or run["status"] in ("failed", "unfinished")],
-        censored=[run for run in runs if run["status"] == "censored" and not run["diverged"]],
+        budget=_only({run.budget for run in runs} - {None}),
+        cut=_only({entry.restricted_at for entry in summary.speedups} - {None}),
+        unfinished=sum(run.status == "unfinished" for run in runs),
+        troubled=[run for run in runs if run.diverged or run.status in ("failed", "unfinished")],
+        censored=[run for run in runs if run.status == "censored" and not run.diverged],
         outcome=outcome,
+        pair_text=pair_text,
+        no_pair_text=no_pair_text,
+        epochs_text=epochs_text,
+        paired_seconds=paired_seconds,
         accuracy=accuracy,
         seconds=seconds,
         plural=plural,
@@ -113,13 +129,13 @@ def render(summary: Mapping[str, Any], shown: Sequence[Mapping[str, Any]] = ()) 
     )
 
 
-def _entries(summary: Mapping[str, Any]) -> list[Entry]:
+def _entries(summary: Summary) -> list[Entry]:
     """Every task and mask, with all that the page says of it."""
     found = {(finding.task, finding.mask): finding for finding in findings(summary)}
     speedups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-    for entry in summary["speedups"]:
-        speedups.setdefault((entry["task"], entry["mask"]), {})[entry["quantity"]] = entry
-    aggregates = {(entry["task"], entry["mask"]): entry for entry in summary["aggregates"]}
+    for entry in summary.speedups:
+        speedups.setdefault((entry.task, entry.mask), {})[entry.quantity] = entry
+    aggregates = {(entry.task, entry.mask): entry for entry in summary.aggregates}
     entries = []
     for row in table_rows(summary):
         key = row.task, row.mask
@@ -131,35 +147,35 @@ def _entries(summary: Mapping[str, Any]) -> list[Entry]:
         order = {
             "epochs": _median_epochs(summary, *key),
             "speed": _middle(speed) if speed else None,
-            "heldout": aggregates[key]["final_heldout_mean"],
+            "heldout": aggregates[key].final_heldout_mean,
         }
-        sure = bool(speed and speed["interval_kind"] in CLEAR and finding and finding.verdict in ("faster", "slower"))
+        sure = bool(speed and speed.interval_kind in INTERVALS and finding and finding.verdict in ("faster", "slower"))
         entries.append(Entry(row, finding, own, verdict, sure, _short(speed), order))
     return entries
 
 
-def _median_epochs(summary: Mapping[str, Any], task: str, mask: str) -> float | None:
+def _median_epochs(summary: Summary, task: str, mask: str) -> float | None:
     """Median epochs to τ, a censored run as if it had never got there."""
     epochs = sorted(
-        run["epochs_to_tau"] or math.inf
-        for run in summary["runs"]
-        if (run["task"], run["mask"]) == (task, mask) and run["epochs_trained"] and run["status"] != "failed"
+        run.epochs_to_tau or math.inf
+        for run in summary.runs
+        if (run.task, run.mask) == (task, mask) and run.epochs_trained and run.status != "failed"
     )
     middle = epochs[len(epochs) // 2] if epochs else None
     return 1e9 if middle == math.inf else middle
 
 
-def _middle(entry: Mapping[str, Any]) -> float | None:
-    return entry["estimate"] or entry["low"] or entry["high"]
+def _middle(entry: SpeedUpEntry) -> float | None:
+    return entry.estimate or entry.low or entry.high
 
 
-def _short(entry: Mapping[str, Any] | None) -> str:
+def _short(entry: SpeedUpEntry | None) -> str:
     """`3.0×`, `≥2.1×`, `≤0.5×`, `?`; "–" without a pair. Bounds are rounded outwards."""
-    if entry is None or not entry["n_pairs"]:
+    if entry is None or not entry.n_pairs:
         return "–"
-    if entry["estimate"] is not None:
-        return f"{_two_digits(entry['estimate'])}×"
-    low, high = entry["low"] or None, entry["high"]
+    if entry.estimate is not None:
+        return f"{_two_digits(entry.estimate)}×"
+    low, high = entry.low or None, entry.high
     if low and high:
         return f"{_two_digits(low, math.floor)}–{_two_digits(high, math.ceil)}×"
     return f"≥{_two_digits(low, math.floor)}×" if low else f"≤{_two_digits(high, math.ceil)}×" if high else "?"
@@ -170,18 +186,20 @@ def _two_digits(value: float, to_whole: Callable[[float], int] = round) -> str:
     return f"{to_whole(round(value / 10.0**power, 6)) * 10.0**power:.{max(0, -power)}f}"
 
 
-def _sentence(summary: Mapping[str, Any], entries: Sequence[Entry]) -> str:
+def _sentence(summary: Summary, entries: Sequence[Entry]) -> str:
     """What came out, in one sentence or two."""
     compared = [entry for entry in entries if entry.finding]
-    baseline, seeds = summary["baseline"], plural(len(summary["seeds"]), "seed")
+    baseline, seeds = summary.baseline, plural(len(summary.seeds), "seed")
     if not compared:
         return headline(summary)
     if len(compared) <= FEW:
         by_verdict: dict[str, list[Entry]] = {}
         for entry in compared:
             assert entry.finding
-            by_verdict.setdefault({"open": "undecided"}.get(entry.finding.verdict, entry.finding.verdict), []).append(entry)
-        one_task = len(summary["tasks"]) == 1
+            by_verdict.setdefault({"open": "undecided"}.get(entry.finding.verdict, entry.finding.verdict), []).append(
+                entry
+            )
+        one_task = len(summary.tasks) == 1
         said = [
             f"{verdict.capitalize()}: " + ", ".join(
                 entry.row.mask + ("" if one_task else f" on {entry.row.task}")
@@ -190,14 +208,14 @@ def _sentence(summary: Mapping[str, Any], entries: Sequence[Entry]) -> str:
             )
             for verdict, own in sorted(by_verdict.items())
         ]  # fmt: skip
-        where = f"On {summary['tasks'][0]['name']}, " if one_task else f"On {plural(len(summary['tasks']), 'task')}, "
+        where = f"On {summary.tasks[0].name}, " if one_task else f"On {plural(len(summary.tasks), 'task')}, "
         return f"{where}with {seeds}, beside {baseline} attention. {'. '.join(said)}."
     count = Counter(entry.verdict for entry in compared)
     words = [f"{count[word]} {told}" for word, told in (("faster", "faster"), ("slower", "slower"),
              ("undecided", "undecided"), ("none", "without a pair")) if count[word]]  # fmt: skip
     text = (
-        f"Of {len(compared)} comparisons with {baseline} attention ({plural(len(summary['masks']) - 1, 'mask')}, "
-        f"{plural(len(summary['tasks']), 'task')}, {seeds}): {', '.join(words)}."
+        f"Of {len(compared)} comparisons with {baseline} attention ({plural(len(summary.masks) - 1, 'mask')}, "
+        f"{plural(len(summary.tasks), 'task')}, {seeds}): {', '.join(words)}."
     )
     sure = [entry for entry in compared if entry.verdict == "faster" and entry.sure]
     if sure:
@@ -209,7 +227,7 @@ def _sentence(summary: Mapping[str, Any], entries: Sequence[Entry]) -> str:
 def _forest(entries: Sequence[Entry]) -> dict[tuple[str, str], Markup]:
     """For each task and mask its speed-up as a small picture: one logarithmic axis for all, 1 in the middle."""
     known = [entry.speedups["train"] for entry in entries if "train" in entry.speedups]
-    ends = [end for e in known for end in (e["estimate"], e["low"], e["high"]) if end]
+    ends = [end for e in known for end in (e.estimate, e.low, e.high) if end]
     reach = math.log(max([2.0, *(max(end, 1 / end) for end in ends)])) * 1.15
 
     def place(value: float) -> float:
@@ -219,12 +237,12 @@ def _forest(entries: Sequence[Entry]) -> dict[tuple[str, str], Markup]:
     for entry in entries:
         speed = entry.speedups.get("train")
         marks = '<path class="one" d="M60 0V16"/>'
-        if speed and speed["estimate"] is not None:
-            if speed["interval_kind"] in CLEAR and speed["low"] and speed["high"]:
-                marks += f'<path class="range" d="M{place(speed["low"])} 8H{place(speed["high"])}"/>'
-            marks += f'<circle cx="{place(speed["estimate"])}" cy="8" r="4"/>'
-        elif speed and (speed["low"] or speed["high"]):
-            low, high = speed["low"] or None, speed["high"]
+        if speed and speed.estimate is not None:
+            if speed.interval_kind in INTERVALS and speed.low and speed.high:
+                marks += f'<path class="range" d="M{place(speed.low)} 8H{place(speed.high)}"/>'
+            marks += f'<circle cx="{place(speed.estimate)}" cy="8" r="4"/>'
+        elif speed and (speed.low or speed.high):
+            low, high = speed.low or None, speed.high
             start, end = place(low) if low else 3, place(high) if high else 117
             marks += f'<path class="range bound" d="M{start} 8H{end}"/>'
             marks += "" if low else '<path class="tip" d="M1 8l5-4v8z"/>'
@@ -235,21 +253,21 @@ def _forest(entries: Sequence[Entry]) -> dict[tuple[str, str], Markup]:
     return drawn_as
 
 
-def outcome(run: Mapping[str, Any]) -> str:
+def outcome(run: RunEntry) -> str:
     """What became of a run, in words."""
-    if run["status"] == "failed":
-        return f"failed: {run['error'] or 'no reason was kept'}"
-    if run["status"] == "unfinished":
-        return "unfinished" if run["epochs_trained"] else "not started, or no epoch yet"
-    if run["diverged"]:
-        before = f" after it had reached τ in epoch {run['epochs_to_tau']}" if run["epochs_to_tau"] else ""
-        return f"diverged in epoch {run['epochs_trained']}{before}"
-    if run.get("stopped") == "settled":
+    if run.status == "failed":
+        return f"failed: {run.error or 'no reason was kept'}"
+    if run.status == "unfinished":
+        return "unfinished" if run.epochs_trained else "not started, or no epoch yet"
+    if run.diverged:
+        before = f" after it had reached τ in epoch {run.epochs_to_tau}" if run.epochs_to_tau else ""
+        return f"diverged in epoch {run.epochs_trained}{before}"
+    if run.stopped == "settled":
         return "reached τ; ended when held-out accuracy had settled"
-    return {"reached": "reached τ", "censored": "censored: budget used up"}[run["status"]]
+    return {"reached": "reached τ", "censored": "censored: budget used up"}[run.status]
 
 
-Draw = Callable[[Mapping[str, Any], Theme], Figure | None]
+Draw = Callable[[Summary, Theme], Figure | None]
 
 PICTURES: dict[str, tuple[Draw, str, str]] = {
     "curves": (
@@ -293,26 +311,26 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
 }  # fmt: skip
 
 
-def _curves(summary: Mapping[str, Any]) -> list[tuple[str, list[Markup]]]:
+def _curves(summary: Summary) -> list[tuple[str, list[Markup]]]:
     """Per task the panels of its curves."""
     made = []
-    for index, task in enumerate(summary["tasks"]):
+    for index, task in enumerate(summary.tasks):
         figures = [pictures.curve_panel(summary, task, quantity) for quantity in ("train", "heldout")]
-        aggregates = [entry for entry in summary["aggregates"] if entry["task"] == task["name"]]
+        aggregates = [entry for entry in summary.aggregates if entry.task == task.name]
         words = "; ".join(
-            f"{entry['mask']}: held-out {accuracy(entry['final_heldout_mean'])} at the end" for entry in aggregates
+            f"{entry.mask}: held-out {accuracy(entry.final_heldout_mean)} at the end" for entry in aggregates
         )
         panels = [
-            inline_svg(figure, f"c{index}{part}", f"Accuracy against epochs on {task['name']}. {words}.")
+            inline_svg(figure, f"c{index}{part}", f"Accuracy against epochs on {task.name}. {words}.")
             for part, figure in zip("th", figures, strict=True)
             if figure is not None
         ]
         if panels:
-            made.append((task["name"], panels))
+            made.append((task.name, panels))
     return made
 
 
-def _theory(summary: Mapping[str, Any]) -> list[tuple[str, str, list[tuple[str, Markup]]]]:
+def _theory(summary: Summary) -> list[tuple[str, str, list[tuple[str, Markup]]]]:
     """Title, caption and panels (with their task, where they have one) of the pictures about the theory."""
     made = []
     figure = pictures.dispersion(summary)
@@ -329,7 +347,10 @@ def _theory(summary: Mapping[str, Any]) -> list[tuple[str, str, list[tuple[str, 
     ):
         _, title, caption = PICTURES[name]
         one = [
-            (key if name == "matched" else "", inline_svg(_alone(panel, summary, key), f"{letter}{index}", f"{title}: {key}"))
+            (
+                key if name == "matched" else "",
+                inline_svg(_alone(panel, summary, key), f"{letter}{index}", f"{title}: {key}"),
+            )
             for index, key in enumerate(panels)
         ]
         if one:
@@ -337,32 +358,17 @@ def _theory(summary: Mapping[str, Any]) -> list[tuple[str, str, list[tuple[str, 
     return made
 
 
-def _alone(panel: Callable[[Axes, Mapping[str, Any], str], None], summary: Mapping[str, Any], key: str) -> Figure:
+def _alone(panel: Callable[[Axes, Summary, str], None], summary: Summary, key: str) -> Figure:
     figure = Figure(figsize=(4.2, 2.9), layout="constrained", facecolor=LIGHT.paper)
     panel(figure.subplots(), summary, key)
     return figure
 
 
-def _shared_tau(summary: Mapping[str, Any], name: str) -> str:
-    values = {task.get(name) for task in summary["tasks"]}
+def _shared_tau(summary: Summary, name: str) -> str:
+    values = {task.get(name) for task in summary.tasks}
     return percent(values.pop()) if len(values) == 1 else percent(None)
 
 
 def _only(values: set[int]) -> int | None:
     """The one value that there is; None where there are none or several."""
     return values.pop() if len(values) == 1 else None
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; `semfocus report {path.parent}` makes it anew from the runs")
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); `semfocus report {path.parent}` makes it anew") from None
-    if not isinstance(summary, dict) or summary.get("format") != FORMAT:
-        found = summary.get("format") if isinstance(summary, dict) else None
-        raise ValueError(
-            f"{path} has format {found!r}, allowed: {FORMAT}; `semfocus report {path.parent}` makes it anew"
-        )
-    return summary

@@ -6,7 +6,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from .files import drawn
+from .files import render_figure
 from .palette import LIGHT
 
 VARIABLES = {
@@ -27,7 +27,7 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
         words: what a reader who does not see it must know.
     """
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        text = drawn(figure, "svg").decode("utf-8")
+        text = render_figure(figure, "svg").decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", text, flags=re.DOTALL)
     text = text.replace("xlink:href", "href")

@@ -1,18 +1,16 @@
 """The comparison's table: the same rows on the terminal (rich), in Markdown (README, cards) and in `report.html`."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-NONE = "–"
-SEEDS_SHOWN = 5
-"""Up to this many seeds each seed's epochs are shown; from there on their median."""
+from ..summary_schema import Aggregate, Summary, TaskEntry
+from ..text import NONE, accuracy, length_text, percent, plural, reach_text, seconds
+from .words import INTERVALS, Words, epochs_of, median_seconds_text, speed_up_words
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,7 @@ class Row:
         sees_all: False where some position cannot reach another; None where that is not known.
         epochs, heldout_epochs: epochs to τ and to held-out τ, a seed each in the order of the seeds, or their median.
         speed_up, heldout_speed_up: with interval or bounds.
+        has_interval: whether it is an interval that stands beside the speed-up.
         heldout_end, heldout_best, heldout_range: held-out accuracy at the end, at its best, and lowest–highest at
             the end.
         common: training and held-out accuracy at the common epoch.
@@ -40,9 +39,10 @@ class Row:
     reach: str | None
     sees_all: bool | None
     epochs: str
-    speed_up: str
+    speed_up: Words
+    has_interval: bool
     heldout_epochs: str
-    heldout_speed_up: str
+    heldout_speed_up: Words
     heldout_end: str
     heldout_best: str
     heldout_range: str
@@ -54,75 +54,46 @@ class Row:
     troubles: str
 
 
-def table_rows(summary: Mapping[str, Any]) -> list[Row]:
-    """The rows of a summary (`summary.json`, format 1): tasks in their order, within a task the masks in theirs."""
-    tasks = {task["name"]: task for task in summary["tasks"]}
-    reaches = {(entry["task"], entry["mask"]): entry for entry in summary["reach"]}
-    speedups = {(entry["task"], entry["mask"], entry["quantity"]): entry["text"] for entry in summary["speedups"]}
+def table_rows(summary: Summary) -> list[Row]:
+    """The rows of a summary: tasks in their order, within a task the masks in theirs."""
+    tasks = {task.name: task for task in summary.tasks}
+    reaches = {(entry.task, entry.mask): entry for entry in summary.reach}
+    speedups = {(entry.task, entry.mask, entry.quantity): entry for entry in summary.speedups}
     rows = []
-    for entry in summary["aggregates"]:
-        key = entry["task"], entry["mask"]
-        task, reach, is_baseline = tasks[key[0]], reaches.get(key), key[1] == summary["baseline"]
-        many = entry["n_runs"] > SEEDS_SHOWN
-        low, high = entry["final_heldout_min"], entry["final_heldout_max"]
+    for entry in summary.aggregates:
+        key = entry.task, entry.mask
+        task, reach, is_baseline = tasks[entry.task], reaches.get(key), entry.mask == summary.baseline
+        runs = summary.runs_of(*key)
+        train, heldout = speedups.get((*key, "train")), speedups.get((*key, "heldout"))
+        none = Words("baseline" if is_baseline else NONE)
+        low, high = entry.final_heldout_min, entry.final_heldout_max
         rows.append(
             Row(
-                task=key[0],
-                mask=key[1],
+                task=entry.task,
+                mask=entry.mask,
                 is_baseline=is_baseline,
-                reach=reach["text"] if reach else None,
-                sees_all=reach["sees_all"] if reach else None,
-                epochs=_epochs(entry, "median_epochs_text", "epochs_to_tau_text", many),
-                speed_up="baseline" if is_baseline else speedups.get((*key, "train"), NONE),
-                heldout_epochs=_epochs(entry, "median_heldout_epochs_text", "epochs_to_heldout_tau_text", many),
-                heldout_speed_up="baseline" if is_baseline else speedups.get((*key, "heldout"), NONE),
-                heldout_end=accuracy(entry["final_heldout_mean"]),
-                heldout_best=accuracy(entry["best_heldout_mean"]),
+                reach=reach_text(reach) if reach else None,
+                sees_all=reach.sees_all if reach else None,
+                epochs=epochs_of(runs, "train"),
+                speed_up=speed_up_words(train) if train else none,
+                has_interval=train is not None and train.interval_kind in INTERVALS,
+                heldout_epochs=epochs_of(runs, "heldout"),
+                heldout_speed_up=speed_up_words(heldout) if heldout else none,
+                heldout_end=accuracy(entry.final_heldout_mean),
+                heldout_best=accuracy(entry.best_heldout_mean),
                 heldout_range=f"{accuracy(low)}–{accuracy(high)}" if low != high else "",
-                common=f"{accuracy(entry['train_accuracy_common'])} / {accuracy(entry['heldout_accuracy_common'])}",
-                chance=accuracy(task["chance"]),
-                majority=accuracy(task["majority_accuracy"]),
-                seconds_per_epoch=seconds(entry["seconds_per_epoch"]),
-                seconds_to_tau=entry["median_seconds_text"],
+                common=f"{accuracy(entry.train_accuracy_common)} / {accuracy(entry.heldout_accuracy_common)}",
+                chance=accuracy(task.chance),
+                majority=accuracy(task.majority_accuracy),
+                seconds_per_epoch=seconds(entry.seconds_per_epoch),
+                seconds_to_tau=median_seconds_text(runs, "train"),
                 troubles=_troubles(entry),
             )
         )
     return rows
 
 
-def accuracy(value: float | None) -> str:
-    """Three decimals, cut and not rounded where rounding would claim more: 0.9996 is 0.999, as τ = 1 is not
-    reached."""
-    if value is None:
-        return NONE
-    return f"{value:.3f}" if value == 1 or value < 0.9995 else "0.999"
-
-
-def seconds(value: float | None) -> str:
-    """Three significant digits at most, whole numbers from 100 on."""
-    if value is None:
-        return NONE
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def plural(count: int, noun: str) -> str:
-    """1 seed, 2 seeds."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def percent(threshold: float | None) -> str:
-    """τ in words: 0.95 → "95 %"."""
-    return "τ" if threshold is None else f"{100 * threshold:g} %"
-
-
-def length_text(length: Any) -> str:
-    """A task's length: 40, or 500–600 for a range."""
-    if length is None:
-        return NONE
-    return "–".join(str(part) for part in length) if isinstance(length, list | tuple) else str(length)
-
-
-def terminal_table(summary: Mapping[str, Any]) -> RenderableType:
+def terminal_table(summary: Summary) -> RenderableType:
     """A rich table for each task, and what a reader must know beside it (size, seeds, troubles, masks that cannot
     see).
 
@@ -131,11 +102,11 @@ def terminal_table(summary: Mapping[str, Any]) -> RenderableType:
         >>> Console().print(terminal_table(summary))  # doctest: +SKIP
     """
     parts: list[RenderableType] = []
-    if summary.get("note"):
-        parts.append(Text(summary["note"], style="italic"))
+    if summary.note:
+        parts.append(Text(summary.note, style="italic"))
     rows = table_rows(summary)
-    for task in summary["tasks"]:
-        own = [row for row in rows if row.task == task["name"]]
+    for task in summary.tasks:
+        own = [row for row in rows if row.task == task.name]
         parts += [Text(), _task_table(task, own, summary)]
         parts += [Text(f"  ! {row.mask}: {row.troubles}", style="yellow") for row in own if row.troubles]
         blind = [row for row in own if row.sees_all is False]
@@ -145,17 +116,17 @@ def terminal_table(summary: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _task_table(task: Mapping[str, Any], rows: list[Row], summary: Mapping[str, Any]) -> Table:
+def _task_table(task: TaskEntry, rows: list[Row], summary: Summary) -> Table:
     title = (
-        f"{task['name']} · length {length_text(task['length'])} · {plural(len(summary['seeds']), 'seed')} · "
-        f"chance {accuracy(task['chance'])} · majority {accuracy(task['majority_accuracy'])}"
+        f"{task.name} · length {length_text(task.length)} · {plural(len(summary.seeds), 'seed')} · "
+        f"chance {accuracy(task.chance)} · majority {accuracy(task.majority_accuracy)}"
     )
     # Narrow enough for 80 columns: held-out speed-ups are left to the report, and only the epochs, of which there may be
     # many, take more where the terminal is wider.
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
     )
-    tau = percent(task.get("tau"))
+    tau = percent(task.tau)
     table.add_column("mask", no_wrap=True)
     table.add_column(f"epochs to\n{tau} training")
     table.add_column("speed-up", no_wrap=True)
@@ -166,17 +137,20 @@ def _task_table(task: Mapping[str, Any], rows: list[Row], summary: Mapping[str, 
         cells = (
             _folded(re.split("(?=[+;])", row.mask)),
             row.epochs,
-            # An interval stays in one piece.
-            "\n".join(
-                line if "[" in line else _folded(re.split("(?<= )", line))
-                for line in row.speed_up.replace(" (", "\n(").splitlines()
-            ),
+            _speed_up(row),
             f"{row.heldout_end}/{row.heldout_best}",
             row.seconds_per_epoch,
             row.seconds_to_tau,
         )
         table.add_row(*map(Text, cells), style="dim" if row.is_baseline else None)
     return table
+
+
+def _speed_up(row: Row) -> str:
+    text, note = row.speed_up.text, row.speed_up.note
+    # An interval stays in one piece.
+    lines = [text if row.has_interval else _folded(re.split("(?<= )", text))]
+    return "\n".join(lines + ([_folded(re.split("(?<= )", f"({note})"))] if note else []))
 
 
 def _folded(pieces: list[str], width: int = 18) -> str:
@@ -189,9 +163,9 @@ def _folded(pieces: list[str], width: int = 18) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def markdown_table(summary: Mapping[str, Any]) -> str:
+def markdown_table(summary: Summary) -> str:
     """The table in Markdown (GitHub's pipe tables), for the README and model cards."""
-    common = {task.get("tau") for task in summary["tasks"]}, {task.get("heldout_tau") for task in summary["tasks"]}
+    common = {task.tau for task in summary.tasks}, {task.heldout_tau for task in summary.tasks}
     tau, heldout_tau = (percent(values.pop()) if len(values) == 1 else "τ" for values in common)
     header = (
         "task",
@@ -216,9 +190,9 @@ def markdown_table(summary: Mapping[str, Any]) -> str:
                 f"`{row.mask}`",
                 row.reach or NONE,
                 row.epochs,
-                row.speed_up,
+                str(row.speed_up),
                 row.heldout_epochs,
-                row.heldout_speed_up,
+                str(row.heldout_speed_up),
                 row.heldout_end,
                 row.heldout_best,
                 row.chance,
@@ -230,10 +204,6 @@ def markdown_table(summary: Mapping[str, Any]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def _epochs(entry: Mapping[str, Any], median: str, each: str, many: bool) -> str:
-    return f"median {entry[median]}" if many else entry[each]
-
-
-def _troubles(entry: Mapping[str, Any]) -> str:
+def _troubles(entry: Aggregate) -> str:
     words = [f"{entry[f'n_{what}']} {what}" for what in ("diverged", "failed", "unfinished") if entry[f"n_{what}"]]
-    return f"{', '.join(words)} of {entry['n_runs']} runs" if words else ""
+    return f"{', '.join(words)} of {entry.n_runs} runs" if words else ""

@@ -43,9 +43,9 @@ def measure_accuracy(
         accelerator: knows the processes; None for one.
         seed: of what masks draw here. The generators are put back.
     """
-    found = accuracy_if_at_least(0.0, model, rows, batch_size, accelerator, seed)
-    assert found is not None, "no accuracy is below 0"
-    return found
+    measured = accuracy_if_at_least(0.0, model, rows, batch_size, accelerator, seed)
+    assert measured is not None, "no accuracy is below 0"
+    return measured
 
 
 @torch.no_grad()

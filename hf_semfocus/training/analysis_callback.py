@@ -8,8 +8,7 @@ from transformers import Trainer, TrainerCallback
 
 from ..analysis.probe import probe_quantities
 from ..analysis.trajectory import Place, place, trajectory
-
-PREFIX = "analysis_"
+from ..schema import ANALYSIS_PREFIX
 
 
 class AnalysisCallback(TrainerCallback):
@@ -99,7 +98,7 @@ class EpochProbe:
             self._known = trainer.state.global_step, found["loss"]
             if self._start is not None:
                 found.update(trajectory(self._start, model, found["loss"]))
-        return {f"{PREFIX}{name}": value for name, value in found.items()}
+        return {f"{ANALYSIS_PREFIX}{name}": value for name, value in found.items()}
 
     def _ready(self, trainer: Trainer) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
         model = trainer.accelerator.unwrap_model(trainer.model)

@@ -1,4 +1,4 @@
-"""Which checkpoints can be trusted: a kill leaves half of one, a failing disk leaves a wrong one; both are told apart from a whole one."""
+"""Which checkpoints can be trusted: each has a manifest of its files, which neither half of one nor a changed one fits."""
 
 import hashlib
 from pathlib import Path
@@ -8,11 +8,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ..files import read_json, write_json
 
 MODEL_FILES = ("config.json", "model.safetensors", "modeling_semfocus.py", "tokenizer.json", "tokenizer_config.json")
-WHOLE = "whole.json"  # written last: the digest of every other file of the checkpoint
+MANIFEST = "whole.json"  # written last: the digest of every other file of the checkpoint
 
 
 def _digests(checkpoint: Path) -> dict[str, str]:
-    files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != WHOLE)
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST)
     return {
         str(path.relative_to(checkpoint)): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
         for path in files
@@ -24,20 +24,20 @@ def missing_model_file(model: Path) -> str | None:
     return next((name for name in MODEL_FILES if not (model / name).is_file()), None)
 
 
-def mark_whole(checkpoint: Path) -> None:
-    """Says that everything in `checkpoint` has been written."""
-    write_json(checkpoint / WHOLE, _digests(checkpoint))
+def write_manifest(checkpoint: Path) -> None:
+    """Writes the manifest of `checkpoint`, all of whose files have been written."""
+    write_json(checkpoint / MANIFEST, _digests(checkpoint))
 
 
 def latest_complete_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that was written to its end; a kill in the middle of one leaves the one before it."""
-    found = [path.parent for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{WHOLE}")]
+    found = [path.parent for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{MANIFEST}")]
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def check_whole(checkpoint: Path) -> None:
-    """Raises `ValueError`, naming the file, if a file of a whole checkpoint has changed or is gone since it was written."""
-    expected, found = read_json(checkpoint / WHOLE), _digests(checkpoint)
+def check_manifest(checkpoint: Path) -> None:
+    """Raises `ValueError`, naming the file, if a file of a complete checkpoint has changed or is gone since it was written."""
+    expected, found = read_json(checkpoint / MANIFEST), _digests(checkpoint)
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             what = "is gone" if name not in found else "was added" if name not in expected else "has changed"

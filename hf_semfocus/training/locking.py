@@ -14,7 +14,7 @@ WAIT_SECONDS = 10.0  # a worker whose comparison was killed notices within a pol
 
 
 @contextlib.contextmanager
-def held(folder: Path, what: str, wait: float = 0.0) -> Iterator[None]:
+def folder_lock(folder: Path, what: str, wait: float = 0.0) -> Iterator[None]:
     """`folder`, made if need be, and locked while the block runs. The lock dies with the process that holds it.
 
     Args:
@@ -23,10 +23,8 @@ def held(folder: Path, what: str, wait: float = 0.0) -> Iterator[None]:
         wait: seconds to wait for the other.
 
     Raises:
-        ValueError: somebody else is at work there, or no folder can have that name.
+        ValueError: somebody else is at work there.
     """
-    if "\0" in str(folder):
-        raise ValueError(f"the folder is {str(folder)!r}; allowed: no NUL characters")
     made = not folder.exists()
     os.makedirs(os.path.realpath(folder), exist_ok=True)  # a link whose target is yet to be made, too
     lock = FileLock(folder / ".lock")
@@ -45,7 +43,7 @@ def held(folder: Path, what: str, wait: float = 0.0) -> Iterator[None]:
                     folder.rmdir()
 
 
-def end_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Ends this process, at once and wherever it is, when the process `parent` is no longer its parent.
 
     A killed comparison cannot stop its workers. Without this they would train on, unseen, beside those of the next start.
@@ -56,4 +54,4 @@ def end_with(parent: int) -> None:
             time.sleep(POLL_SECONDS)
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
+    threading.Thread(target=watch, daemon=True, name="exit-with-parent").start()

@@ -10,7 +10,9 @@ import torch
 from transformers import TrainerCallback
 
 from ..analysis.evaluation import evaluating
-from ..files import write_atomically
+from ..experiments.spec import RunSpec
+from ..files import atomic_write
+from .rows import TensorRows
 
 ROWS = 4
 FOLDER = "snapshots"
@@ -54,7 +56,9 @@ class SnapshotCallback(TrainerCallback):
     def _store(self, model: Any, epoch: int, state: Any) -> None:
         if not state.is_world_process_zero:
             return
-        model = getattr(model, "module", model)  # without DistributedDataParallel, which would wait for the other processes
+        model = getattr(
+            model, "module", model
+        )  # without DistributedDataParallel, which would wait for the other processes
         device = next(model.parameters()).device
         batch = {name: value.to(device) for name, value in self.batch.items()}
         with evaluating(model), torch.no_grad(), torch.random.fork_rng():
@@ -62,4 +66,11 @@ class SnapshotCallback(TrainerCallback):
         weights = torch.stack(layers, dim=1).half().cpu().numpy()
         file = io.BytesIO()
         np.savez_compressed(file, weights=weights, tokens=np.array(self.tokens))
-        write_atomically(self.folder / f"epoch-{epoch}.npz", file.getvalue())
+        atomic_write(self.folder / f"epoch-{epoch}.npz", file.getvalue())
+
+
+def run_snapshots(spec: RunSpec, folder: Path, rows: TensorRows, tokenizer: Any) -> SnapshotCallback:
+    """The callback of a run, on its first held-out rows."""
+    batch = {name: value for name, value in rows.batch(slice(0, ROWS)).items() if name != "labels"}
+    tokens = [tokenizer.convert_ids_to_tokens(ids) for ids in batch["input_ids"].tolist()]
+    return SnapshotCallback(folder, batch, tokens, snapshot_epochs(spec.training.snapshots, spec.training.epochs))

@@ -9,11 +9,11 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .accuracy import Running
-from .checkpoints import mark_whole
+from .checkpoints import write_manifest
 
 
 class SemFocusTrainer(Trainer):
-    """`transformers.Trainer` with exponential decay per epoch, and checkpoints that are known to be whole.
+    """`transformers.Trainer` with exponential decay per epoch, and a manifest in each checkpoint.
 
     Args:
         lr_decay: the learning rate of epoch e (from 0) is `learning_rate · lr_decay**e`, whatever the number of processes.
@@ -105,7 +105,7 @@ class SemFocusTrainer(Trainer):
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            mark_whole(Path(str(self.args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+            write_manifest(Path(str(self.args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
 
 
 class EpochLR(LambdaLR):

@@ -3,7 +3,7 @@
 python recipes/benchmarks/analysis_overhead.py > recipes/results/analysis_overhead.txt   # about ten minutes on one core
 python recipes/benchmarks/analysis_overhead.py --size 20x3x2000 --masks topk:5 --rounds 2
 
-Rounds alternate: some epochs of `run_unit` (what `semfocus train` calls) without recording, then as many with it, each in another order
+Rounds alternate: some epochs of `train_run` (what `semfocus train` calls) without recording, then as many with it, each in another order
 than the round before. Times are of the processor, so that waiting for other jobs does not count; medians over epochs. What recording
 takes is clocked around its calls and set beside the training steps of the same epoch, evaluation left out: the goal is under 10 %. The
 ratio of whole epochs holds whatever that would miss, and all that other jobs do to the caches. The first size is the paper's, the
@@ -26,7 +26,7 @@ import torch
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.training.analysis_callback import EpochProbe
 from hf_semfocus.training.recorder import EpochRecorder
-from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.run import train_run
 
 GOAL = 0.10
 SIZES = ("40x5x5000", "20x3x5000", "20x3x2000")
@@ -86,7 +86,7 @@ class Clock:
 def epochs_of(spec: RunSpec) -> list[dict[str, float]]:
     """The epochs of one run but the first."""
     with tempfile.TemporaryDirectory() as folder, Clock() as clock:
-        run_unit(spec, folder)
+        train_run(spec, folder)
     return clock.epochs[1:]
 
 

@@ -116,9 +116,8 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
 
 def whole_epochs(mask: str, count: int) -> list[float]:
     """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
-    from hf_semfocus.training.spec import RunSpec
-
-    from hf_semfocus.training.run import run_unit
+    RunSpec = module("experiments.spec", "training.spec").RunSpec
+    from hf_semfocus.training.run import train_run
 
     plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))
@@ -127,7 +126,7 @@ def whole_epochs(mask: str, count: int) -> list[float]:
         ends = plain_loop(spec)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            run_unit(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
+            train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
     return [later - earlier for earlier, later in itertools.pairwise(ends)]
 
 

@@ -2,7 +2,7 @@
 
 python recipes/benchmarks/step_bound.py [--masks full topk:5 banded:5] [--length 40 --layers 5 --epochs 5 --threads 1]
 
-Each mask is a real run (`run_unit`, what `semfocus train` calls). Between its epochs the same process multiplies matrices of the
+Each mask is a real run (`train_run`, what `semfocus train` calls). Between its epochs the same process multiplies matrices of the
 same shapes as often as the epoch did: per block the six linear layers and the two products of attention, each with its two
 products backward, nothing else. A step's time is the epoch's training time over its steps; evaluation and the rest of an epoch
 (checkpoint, history) are apart. Printed: medians over epochs, and the median of the ratios of neighbours. The goal is at most 1.5.
@@ -27,7 +27,7 @@ import torch
 from transformers.utils import logging
 
 from hf_semfocus.experiments.spec import RunSpec
-from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.run import train_run
 
 
 def bare_products(batch: int, length: int, width: int, layers: int) -> Callable[[], None]:
@@ -82,7 +82,7 @@ def measure(spec: RunSpec, steps: int, products: Callable[[], None]) -> list[Epo
         before = entry
 
     with tempfile.TemporaryDirectory() as folder:
-        run_unit(spec, folder, on_epoch=at_epoch_end)
+        train_run(spec, folder, on_epoch=at_epoch_end)
     return epochs[1:]
 
 
@@ -138,7 +138,7 @@ def profile_steps(spec: RunSpec, steps: int = 20) -> None:
     from hf_semfocus.data import build_tokenizer, load_task
     from hf_semfocus.training.environment import keep_freed_memory
     from hf_semfocus.training.rows import TensorRows
-    from hf_semfocus.training.run import build_model
+    from hf_semfocus.training.setup import build_model
 
     keep_freed_memory()
     tokenizer = build_tokenizer(spec.task)

@@ -2,7 +2,7 @@
 
 python recipes/benchmarks/training_overhead.py [--length 40 --layers 5 --rounds 3 --epochs 3 --threads 1]
 
-Rounds alternate: a few epochs of `run_unit` (what `semfocus train` calls: Trainer, history, stopping rule, a checkpoint an epoch), then
+Rounds alternate: a few epochs of `train_run` (what `semfocus train` calls: Trainer, history, stopping rule, a checkpoint an epoch), then
 as many of the bare loop. Times are whole epochs, from one epoch's end to the next one's, checkpoint included. Prints the medians and
 their ratio; the goal is at most 1.25.
 """
@@ -21,14 +21,15 @@ from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
-from hf_semfocus.training.run import build_model, run_unit
+from hf_semfocus.training.run import train_run
+from hf_semfocus.training.setup import build_model
 
 
 def whole_epochs(spec: RunSpec) -> list[float]:
     """Seconds of each epoch of a run but the first."""
     ends = []
     with tempfile.TemporaryDirectory() as folder:
-        run_unit(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
+        train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
     return [later - earlier for earlier, later in itertools.pairwise(ends)]
 
 

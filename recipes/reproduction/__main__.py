@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hf_semfocus.files import write_atomically, write_json
-from hf_semfocus.report.files import drawn, write_whole
+from hf_semfocus.files import atomic_write, write_json
+from hf_semfocus.report.files import render_figure
 
 from .archive import RESULTS
 from .blocks import with_blocks
@@ -27,11 +27,11 @@ def write_page(stored: Mapping[str, Sequence[StoredRun]], results: Path) -> Tier
     for name, figure in figures.items():
         path = results / "paper" / f"{name}.png"
         if figure is not None:
-            write_whole(path, drawn(figure, "png"))
+            atomic_write(path, render_figure(figure, "png"))
         else:
             path.unlink(missing_ok=True)
     write_json(results / "paper.json", tier.to_dict())
-    write_atomically(results / "paper.md", markdown(tier, names))
+    atomic_write(results / "paper.md", markdown(tier, names))
     return tier
 
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tier = write_page(read_stored(options.results), options.results)
         if options.results == RESULTS:
             for path, text in with_blocks({"paper": readme_table(tier)}).items():
-                write_atomically(path, text)
+                atomic_write(path, text)
     except (ValueError, OSError) as error:
         print(f"reproduction: {error}", file=sys.stderr)
         return 2

@@ -26,15 +26,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hf_semfocus.comparison.run_directory import STATUSES, read_experiment, read_run
+from hf_semfocus.comparison.run_directory import read_experiment
 from hf_semfocus.comparison.summary import write_summary
-from hf_semfocus.files import read_json, write_atomically, write_json
-from hf_semfocus.report.files import drawn
+from hf_semfocus.files import atomic_write, read_json, read_record, write_json
+from hf_semfocus.report.files import render_figure
 from hf_semfocus.report.findings import headline
 from hf_semfocus.report.html import PICTURES, outcome
 from hf_semfocus.report.palette import LIGHT
+from hf_semfocus.report.spreadsheets import write_spreadsheets
 from hf_semfocus.report.tables import markdown_table
-from hf_semfocus.training.checkpoints import check_whole, latest_complete_checkpoint, mark_whole
+from hf_semfocus.schema import STATUSES, Earlier
+from hf_semfocus.summary_schema import Summary
+from hf_semfocus.training.checkpoints import check_manifest, latest_complete_checkpoint, write_manifest
+from hf_semfocus.training.run_files import read_run
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "recipes" / "results"
@@ -47,7 +51,7 @@ MACHINES = "machines.json"
 NOT_NEEDED = "training_args.bin"  # of a checkpoint: nothing reads it, and it tells where the run lay
 
 
-def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, replace: bool = False) -> dict[str, Any]:
+def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, replace: bool = False) -> Summary:
     """Writes `target` from `run_dir` and returns the summary as it is stored.
 
     Args:
@@ -78,24 +82,23 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
             summary = write_summary(snapshot)
         except ValueError as error:  # what is damaged is the user's file, not our copy of it
             raise ValueError(f"{run_dir}: {str(error).replace(str(snapshot), str(run_dir))}") from error
-        for name in ("summary.csv", "speedups.csv"):
-            shutil.copy(snapshot / name, made / name)
+        write_spreadsheets(summary, made)
         kept = stored_summary(summary)
         if target.exists() and not replace and (told := _lost_there(target / "summary.json", kept)) is not None:
             raise ValueError(f"{target} holds {told}; choose another name, or give --replace")
-        write_json(made / "summary.json", kept)
+        write_json(made / "summary.json", kept.to_json())
         (made / ARCHIVE).write_bytes(packed(snapshot))
         left_out = []
         for name in pictures:
             figure = PICTURES[name][0](summary, LIGHT)
             if figure is not None:
-                content = drawn(figure, "png")
+                content = render_figure(figure, "png")
                 if len(content) <= LARGEST_PICTURE:
                     (made / f"{name}.png").write_bytes(content)
                 else:
                     left_out.append(name)
         checkpoints = len(list(snapshot.glob("runs/*/*/seed-*/checkpoints")))
-        write_atomically(made / "README.md", about(kept, made, target.name, left_out, checkpoints))
+        atomic_write(made / "README.md", about(kept, made, target.name, left_out, checkpoints))
         for path in [made, *made.iterdir()]:  # a temporary folder is its owner's alone; a result is everyone's
             path.chmod(0o755 if path.is_dir() else 0o644)
         shutil.rmtree(old, ignore_errors=True)
@@ -106,34 +109,33 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
     return kept
 
 
-def _lost_there(path: Path, now: Mapping[str, Any]) -> str | None:
-    earlier = read_json(path)
+def _lost_there(path: Path, now: Summary) -> str | None:
     try:
-        return lost(earlier, now)
-    except (AttributeError, KeyError, TypeError) as error:
-        return f"a damaged {path.name} ({error!r}), which does not tell what runs there are"
+        return lost(read_record(path, Summary, "it does not tell what runs there are"), now)
+    except ValueError as error:
+        return f"a {path.name} that cannot be read ({error})"
 
 
-def lost(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def lost(earlier: Summary, now: Summary) -> str | None:
     """What of a stored summary the new one does not have, in words; None: nothing is lost.
 
     A larger budget loses nothing: its runs go on from the earlier ones.
     """
     settings = {}
     for which, summary in (("earlier", earlier), ("now", now)):
-        for task in summary["tasks"]:
-            training = {name: value for name, value in task["hyperparameters"]["training"].items() if name != "epochs"}
-            told = {"length": task["length"], "model": task["hyperparameters"]["model"], "training": training}
-            settings[which, task["name"]] = told if task["length"] is not None else None
-    for task in (task["name"] for task in earlier["tasks"]):
+        for task in summary.tasks:
+            training = {name: value for name, value in task.hyperparameters["training"].items() if name != "epochs"}
+            told = {"length": task.length, "model": task.hyperparameters["model"], "training": training}
+            settings[which, task.name] = told if task.length is not None else None
+    for task in (task.name for task in earlier.tasks):
         own, new = settings["earlier", task], settings.get(("now", task))
         if own is not None and new is not None and own != new:
             return f"another comparison, with other settings of {task}"
     before, after = (
         {
-            f"{run['task']}/{run['mask']}/seed-{run['seed']}"
-            for run in summary["runs"]
-            if run["status"] in STATUSES and run["status"] != "failed"
+            f"{run.task}/{run.mask}/seed-{run.seed}"
+            for run in summary.runs
+            if run.status in STATUSES and run.status != "failed"
         }
         for summary in (earlier, now)
     )
@@ -142,10 +144,12 @@ def lost(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return None
 
 
-def stored_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+def stored_summary(summary: Summary) -> Summary:
     """The summary without the runs' histories, which are most of it and lie in the archive."""
-    runs = [{name: value for name, value in run.items() if name != "history"} for run in summary["runs"]]
-    return {**summary, "runs": runs}
+    values = summary.to_json()
+    for run in values["runs"]:
+        run.pop("history", None)
+    return Summary.model_validate(values)
 
 
 def _copy(run_dir: Path, snapshot: Path) -> None:
@@ -156,7 +160,7 @@ def _copy(run_dir: Path, snapshot: Path) -> None:
     snapshot.mkdir()
     (snapshot / experiment.name).write_text(_portable(_text(experiment)), encoding="utf-8")
     # Which library computes products is each worker's own; its result tells it.
-    machine = {**(read_experiment(snapshot).get("machine") or {})}
+    machine = {**(read_experiment(snapshot).machine or {})}
     machine.pop("products", None)
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
         own = snapshot / folder.relative_to(run_dir)
@@ -183,12 +187,12 @@ def _copy_checkpoint(folder: Path, own: Path) -> None:
             if sum(path.stat().st_size for path in checkpoint.rglob("*")) > LARGEST_CHECKPOINT:
                 return
             shutil.copytree(checkpoint, copy)
-            check_whole(copy)
+            check_manifest(copy)
         except (OSError, ValueError):  # gone, or going, since there is a newer one
             shutil.rmtree(copy.parent, ignore_errors=True)
             continue
         (copy / NOT_NEEDED).unlink(missing_ok=True)
-        mark_whole(copy)
+        write_manifest(copy)
         return
 
 
@@ -206,7 +210,7 @@ def _write_machines(folder: Path, own: Path, machine: Mapping[str, Any]) -> None
     if checkpoint is not None:
         epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
     elif told and run.result is not None:
-        epochs, machine = len(run.history), run.result.get("machine") or {}
+        epochs, machine = len(run.history), run.result.machine
     else:
         return  # it begins anew, or its result tells all
     if told and same_machine(told[-1]["machine"], machine):
@@ -289,11 +293,8 @@ def _check_unpacked(stored: Path, made: Path) -> None:
     if not (made / "experiment.json").is_file():
         raise ValueError(f"{stored / ARCHIVE} is damaged: it has no experiment.json")
     if (stored / "summary.json").is_file():
-        summary = read_json(stored / "summary.json")
-        try:
-            told = {run["path"] for run in summary["runs"] if run["path"] is not None}
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{stored / 'summary.json'} is damaged ({error!r}): it tells of no runs") from error
+        summary = read_record(stored / "summary.json", Summary, "it does not tell what runs there are")
+        told = {run.path for run in summary.runs if run.path is not None}
         there = {path.parent.relative_to(made).as_posix() for path in made.glob("runs/*/*/seed-*/spec.json")}
         if told != there:
             raise ValueError(
@@ -302,19 +303,19 @@ def _check_unpacked(stored: Path, made: Path) -> None:
             )
 
 
-def counts(summary: Mapping[str, Any]) -> dict[str, int]:
+def counts(summary: Summary) -> dict[str, int]:
     """How many runs were asked for, and what became of them. "missing" runs were never started."""
-    runs = summary["runs"]
-    missing = sum(run["path"] is None for run in runs)
-    statuses = [run["status"] for run in runs]
+    runs = summary.runs
+    missing = sum(run.path is None for run in runs)
+    statuses = [run.status for run in runs]
     found = {"asked": len(runs), "finished": sum(status in STATUSES and status != "failed" for status in statuses)}
     found |= {status: statuses.count(status) for status in STATUSES}
     return {**found, "unfinished": statuses.count("unfinished") - missing, "missing": missing}
 
 
-def core_hours(summary: Mapping[str, Any]) -> float:
+def core_hours(summary: Summary) -> float:
     """Of all epochs that are stored, evaluation included; a run has one thread."""
-    return sum(run["seconds"] or 0.0 for run in summary["runs"]) / 3600
+    return sum(run.seconds or 0.0 for run in summary.runs) / 3600
 
 
 def _machine(machine: Mapping[str, Any] | None) -> str:
@@ -325,23 +326,21 @@ def _machine(machine: Mapping[str, Any] | None) -> str:
     )
 
 
-def _place(values: Mapping[str, Any]) -> str:
-    return f"{_machine(values['machine'])}; started {values['created']}"
+def _place(values: Summary | Earlier) -> str:
+    return f"{_machine(values.machine)}; started {values.created}"
 
 
-def about(
-    summary: Mapping[str, Any], folder: Path, name: str, left_out: Iterable[str] = (), checkpoints: int = 0
-) -> str:
+def about(summary: Summary, folder: Path, name: str, left_out: Iterable[str] = (), checkpoints: int = 0) -> str:
     """README.md of the stored result `name`, whose other files are in `folder`."""
     found = counts(summary)
-    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
     lines = [
         f"# {name}",
         "",
-        f"{summary['note'] or ''}",
+        f"{summary.note or ''}",
         "",
         "```bash",
-        f"{summary['command'] or '(the command was not recorded)'}",
+        f"{summary.command or '(the command was not recorded)'}",
         "```",
         "",
         f"- Runs: {found['asked']} asked for; {found['finished']} finished ({found['reached']} reached τ, {found['censored']} "
@@ -350,11 +349,8 @@ def about(
         f"- Cost so far: {core_hours(summary):.2f} core-hours, one thread a run.",
         f"- Machine: {_place(summary)}.",
         f"- Versions: {versions}.",
-        *(f"- Trained before on {_place(entry)}." for entry in summary.get("earlier", [])),
-        *(
-            f"- The machine of {entry['runs']} runs: {_machine(entry['machine'])}."
-            for entry in summary.get("machines", [])
-        ),
+        *(f"- Trained before on {_place(entry)}." for entry in summary.earlier),
+        *(f"- The machine of {entry.runs} runs: {_machine(entry.machine)}." for entry in summary.machines),
         f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
         f"`python -m recipes.reproduction.archive --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
         f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
@@ -365,9 +361,9 @@ def about(
     lines += [f"- Left out for its size: {picture}.png; `semfocus report` draws it." for picture in left_out]
     lines += ["", headline(summary), "", markdown_table(summary).strip()]
     troubled: dict[tuple[str, str, str], list[str]] = {}
-    for run in summary["runs"]:
-        if run["status"] in ("failed", "unfinished") or run["diverged"]:
-            troubled.setdefault((run["task"], run["mask"], outcome(run)), []).append(str(run["seed"]))
+    for run in summary.runs:
+        if run.status in ("failed", "unfinished") or run.diverged:
+            troubled.setdefault((run.task, run.mask, outcome(run)), []).append(str(run.seed))
     if troubled:
         lines += ["", "Runs that failed, diverged or are not finished:", ""]
         lines += [

@@ -22,7 +22,9 @@ PLACES = {
 
 def block(name: str) -> str:
     """What stands between the comments of `name` now."""
-    return re.search(f"<!-- {name}:begin -->\n(.*?)\n?<!-- {name}:end -->", page(name).read_text("utf-8"), re.DOTALL)[1]
+    return re.search(f"<!-- {name}:begin -->\n(.*?)\n?<!-- {name}:end -->", page(name).read_text("utf-8"), re.DOTALL)[
+        1
+    ]
 
 
 def page(name: str) -> Path:

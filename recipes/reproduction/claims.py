@@ -18,12 +18,13 @@ from typing import Any
 from hf_semfocus.data import list_tasks
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import preset
-from hf_semfocus.files import read_json, write_atomically, write_json
-from hf_semfocus.report.tables import length_text
+from hf_semfocus.files import atomic_write, read_record, write_json
+from hf_semfocus.summary_schema import Summary
+from hf_semfocus.text import length_text
 
 from . import rules
 from .archive import ARCHIVE, counts
-from .rules import NOT_TESTED, REPRODUCED, Stored, Summary, Verdict
+from .rules import NOT_TESTED, REPRODUCED, Stored, Verdict
 
 RECIPES = Path(__file__).parents[1]
 RESULTS = RECIPES / "results"
@@ -317,37 +318,13 @@ def load(results: Path = RESULTS) -> dict[str, Summary]:
             path = folder / "summary.json"
             if not path.is_file():
                 raise ValueError(f"{path} is missing: restore it, or store the comparison again")
-            stored[name] = read_json(path)
-            try:
-                check(name, stored[name])
-                counts(stored[name])
-                _check_parts(stored[name])
-            except (AttributeError, KeyError, IndexError, TypeError) as error:
-                raise ValueError(
-                    f"{path} is damaged ({error!r}): it holds no summary; restore it, or store the comparison again"
-                ) from error
+            stored[name] = read_record(path, Summary, "restore it, or store the comparison again")
+            check(name, stored[name])
     for names, base in ((ABLATIONS, "reduced"), (VARIANTS, "theory")):
         for name in names:
             if name in stored and base in stored:
                 check_beside(name, stored[name], base, stored[base])
     return stored
-
-
-def _check_parts(summary: Summary) -> None:
-    """What the rules read is there; `KeyError` or `TypeError` where it is not."""
-    kinds = {"speedups": list, "runs": list, "seeds": list, "masks": list, "baseline": str}
-    for part, kind in kinds.items():
-        if not isinstance(summary[part], kind):
-            raise TypeError(f"{part} is no {kind.__name__}")
-    for part, keys in (
-        ("speedups", ("task", "mask", "quantity", "n_pairs", "pairs", "text", "restricted_mean_ratio")),
-        ("runs", ("task", "mask", "seed", "status", "path", "epochs_to_tau", "final_heldout_accuracy", "chance")),
-    ):
-        for entry in summary[part]:
-            for key in keys:
-                entry[key]
-    if not isinstance(summary.get("analysis"), dict | None):
-        raise TypeError("analysis is no mapping")
 
 
 @cache
@@ -357,50 +334,50 @@ def _paper() -> Experiment:
 
 def check(name: str, summary: Summary) -> None:
     """Refuses a summary under the name of another comparison: a verdict must not rest on it."""
-    for task in summary["tasks"]:
-        if task["length"] is None:  # nothing of it was started
+    for task in summary.tasks:
+        if task.length is None:  # nothing of it was started
             continue
-        if (task["name"] == "listops") != name.startswith("listops"):
-            raise ValueError(f"recipes/results/{name} has the task {task['name']}")
-        several = [key for key in task["differing"] if not key.startswith(("model.", "training."))]
+        if (task.name == "listops") != name.startswith("listops"):
+            raise ValueError(f"recipes/results/{name} has the task {task.name}")
+        several = [key for key in task.differing if not key.startswith(("model.", "training."))]
         if several:
-            raise ValueError(f"recipes/results/{name}: the runs of {task['name']} differ in {', '.join(several)}")
-        if {task["tau"], task["heldout_tau"]} != {TAU}:
+            raise ValueError(f"recipes/results/{name}: the runs of {task.name} differ in {', '.join(several)}")
+        if {task.tau, task.heldout_tau} != {TAU}:
             raise ValueError(
-                f"recipes/results/{name}: {task['name']} has τ {task['tau']}, {task['heldout_tau']}; allowed: {TAU}"
+                f"recipes/results/{name}: {task.name} has τ {task.tau}, {task.heldout_tau}; allowed: {TAU}"
             )
         settings = {
-            f"{part}.{key}": value for part, values in task["hyperparameters"].items() for key, value in values.items()
+            f"{part}.{key}": value for part, values in task.hyperparameters.items() for key, value in values.items()
         }
         for key, wanted in {**PRIMARY, **SOURCES[name]}.items():
-            found = "several" if key in task["differing"] else settings.get(key, PRIMARY.get(key))
+            found = "several" if key in task.differing else settings.get(key, PRIMARY.get(key))
             if found != wanted:
-                raise ValueError(f"recipes/results/{name}: {task['name']} has {key} {found!r}; allowed: {wanted!r}")
-        if summary["baseline"] != "full":
-            raise ValueError(f"recipes/results/{name} has the baseline {summary['baseline']}; allowed: full")
-        if name in OF_PAPER_SIZE and task["name"] in SUITE:
-            paper = _paper().spec(task["name"], "full", 0)
+                raise ValueError(f"recipes/results/{name}: {task.name} has {key} {found!r}; allowed: {wanted!r}")
+        if summary.baseline != "full":
+            raise ValueError(f"recipes/results/{name} has the baseline {summary.baseline}; allowed: full")
+        if name in OF_PAPER_SIZE and task.name in SUITE:
+            paper = _paper().spec(task.name, "full", 0)
             length = list(paper.length) if isinstance(paper.length, tuple) else paper.length
             sizes = {
-                "length": (task["length"], length),
-                "training examples": (task["train_size"], paper.train_size),
+                "length": (task.length, length),
+                "training examples": (task.train_size, paper.train_size),
                 "blocks": (settings.get("model.num_hidden_layers", 5), paper.model["num_hidden_layers"]),
                 "width": (settings.get("model.hidden_size", 64), 64),
             }
             for what, (found, wanted) in sizes.items():
                 if found != wanted:
                     raise ValueError(
-                        f"recipes/results/{name} is not of the paper's size: {task['name']} has {what} {found}, not {wanted}"
+                        f"recipes/results/{name} is not of the paper's size: {task.name} has {what} {found}, not {wanted}"
                     )
 
 
 def check_beside(name: str, summary: Summary, base: str, other: Summary) -> None:
     """Refuses an ablation that differs from its base in more than its name says."""
-    own, theirs = ({task["name"]: task for task in found["tasks"] if task["length"]} for found in (summary, other))
+    own, theirs = ({task.name: task for task in found.tasks if task.length} for found in (summary, other))
     for task in own.keys() & theirs.keys():
         pairs = [(own[task][key], theirs[task][key], key) for key in ("length", "train_size")]
         for part in ("model", "training"):
-            mine, base_values = (found[task]["hyperparameters"][part] for found in (own, theirs))
+            mine, base_values = (found[task].hyperparameters[part] for found in (own, theirs))
             pairs += [(mine.get(key), base_values.get(key), f"{part}.{key}") for key in {**mine, **base_values}]
         for found, wanted, key in pairs:
             if found != wanted and key not in {*SOURCES[name], *NO_MATTER}:
@@ -411,10 +388,10 @@ def size_text(claim: Claim, stored: Stored) -> str:
     """The size, with the lengths and blocks of what the verdict was read from."""
     told: dict[str, None] = {}
     for name in claim.read:
-        for task in stored.get(name, {}).get("tasks", []):
-            if task["length"] is not None and claim.task in (None, task["name"]):
-                blocks = task["hyperparameters"]["model"].get("num_hidden_layers", 5)
-                told[f"length {length_text(task['length'])}, {blocks} blocks"] = None
+        for task in stored[name].tasks if name in stored else []:
+            if task.length is not None and claim.task in (None, task.name):
+                blocks = task.hyperparameters["model"].get("num_hidden_layers", 5)
+                told[f"length {length_text(task.length)}, {blocks} blocks"] = None
     return f"{claim.size} ({'; '.join(told)})" if told else claim.size
 
 
@@ -445,7 +422,7 @@ def judged(stored: Stored) -> dict[str, Any]:
             }
         )
     runs = {
-        name: {**counts(stored[name]), "seeds": len(stored[name]["seeds"]), "recipe": _runs_of_recipe(name)}
+        name: {**counts(stored[name]), "seeds": len(stored[name].seeds), "recipe": _runs_of_recipe(name)}
         if name in stored
         else None
         for name in SOURCES
@@ -588,7 +565,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise ValueError(f"{options.results} is no folder")
         found = judged(load(options.results))
         write_json(options.results / "claims.json", found)
-        write_atomically(options.results / "claims.md", markdown(found))
+        atomic_write(options.results / "claims.md", markdown(found))
     except (ValueError, OSError) as error:
         print(f"claims: {error}", file=sys.stderr)
         return 2

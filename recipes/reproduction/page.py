@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR
 
 from hf_semfocus.comparison.paired_tests import Judgement, Verdict
-from hf_semfocus.comparison.statistics import format_ratio
 from hf_semfocus.experiments.presets import PAPER_TRAINING
+from hf_semfocus.text import epochs_text, format_ratio
 
 from .archive import same_machine
 from .records import BASELINE, LISTOPS, MASK, Gap, Machine, Pair, RunRecord, Status, TaskRecord, stored_name
@@ -264,7 +264,7 @@ def epochs(run: RunRecord) -> str:
     """`14`, `>100`, `>3 (diverged)`, `>12 (unfinished)`; without an epoch, what has become of the run."""
     if run.convergence is None or (run.status is Status.UNFINISHED and not run.trained):
         return STATUSES[run.status]
-    return run.convergence.text
+    return epochs_text(run.convergence)
 
 
 def _accuracy(value: float | None) -> str:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from hf_semfocus.comparison.paired_tests import performance_profile, reached_curve
+from hf_semfocus.comparison.curves import performance_profile, reached_curve
 from hf_semfocus.data import task_info
 from hf_semfocus.experiments.presets import PAPER_EPOCHS, PAPER_TRAINING
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
@@ -59,7 +59,7 @@ def curves(stored: Mapping[str, Sequence[StoredRun]], theme: Theme = LIGHT) -> F
             own = [run for run in runs if run.label == mask]
             for axes, name in ((above, "running_loss"), (below, "heldout_accuracy")):
                 _median(axes, [run.values(name) for run in own], styles[mask].colour)
-        seeds = {run.spec["seed"] for run in runs}
+        seeds = {run.spec.seed for run in runs}
         name = task.replace("_", "\n")  # a column is narrow
         above.set_title(f"{name}\n({len(seeds)} seeds)", **{**title_style(theme), "fontsize": 9})
         below.set_xlabel("epoch", color=theme.ink, fontsize=9)

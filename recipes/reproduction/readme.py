@@ -30,12 +30,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from hf_semfocus import SemFocusConfig
-from hf_semfocus.files import read_json, write_atomically
+from hf_semfocus.files import atomic_write, read_record
 from hf_semfocus.model.layers import position_std
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
-from hf_semfocus.report.files import drawn, write_whole
+from hf_semfocus.report.files import render_figure
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.report.tables import markdown_table
+from hf_semfocus.report.words import epochs_of, speed_up_words
+from hf_semfocus.summary_schema import Summary
 
 from .blocks import ROOT, linked, with_blocks
 from .rules import verdict_words
@@ -83,7 +85,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="what `make benchmark` printed about data")
     parser.add_argument("--attention", type=Path, help="what `semfocus bench attention` wrote, its profile included")
     parser.add_argument("--minilm", type=Path, help="what recipes/sparse_minilm.py wrote")
-    parser.add_argument("--claims", action="store_true", help="what recipes/reproduction/claims.py wrote into recipes/results")
+    parser.add_argument(
+        "--claims", action="store_true", help="what recipes/reproduction/claims.py wrote into recipes/results"
+    )
     parser.add_argument(
         "--settings", action="store_true", help="what recipes/results/{theory,gain*,reduced,paper_size*} hold"
     )
@@ -107,13 +111,8 @@ def update(options: argparse.Namespace) -> None:
     """
     blocks: dict[str, str] = {}
     if options.run_directory is not None:
-        summary = read_json(options.run_directory / "summary.json", "make it again: make quickstart")
-        try:
-            blocks["quickstart"] = quickstart_section(summary)
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(
-                f"{options.run_directory / 'summary.json'} holds no summary ({error!r}); make it again: make quickstart"
-            ) from error
+        summary = read_record(options.run_directory / "summary.json", Summary, "make it again: make quickstart")
+        blocks["quickstart"] = quickstart_section(summary)
         names = ["summary.json", "summary.csv", "speedups.csv"]
         pictures = sorted((options.run_directory / "figures").glob("*.png"))
         _copy_all([*(options.run_directory / name for name in names), *pictures], RESULTS / "quickstart")
@@ -136,10 +135,10 @@ def update(options: argparse.Namespace) -> None:
         blocks["claims"] = claims_section(json.loads((RESULTS / "claims.json").read_text("utf-8")))
     if options.settings:
         stored = stored_settings()
-        write_whole(ROOT / SWEEP_PICTURE, drawn(sweep_picture(stored), "png"))
+        atomic_write(ROOT / SWEEP_PICTURE, render_figure(sweep_picture(stored), "png"))
         blocks["settings"] = settings_section(stored)
     for path, text in with_blocks(blocks).items():
-        write_atomically(path, text)
+        atomic_write(path, text)
 
 
 def _stored(name: str) -> str:
@@ -166,7 +165,8 @@ def costs_section(cost: str, attention: str) -> str:
     """Cost in one line, from what `make benchmark` printed about a training step and about attention alone."""
     step = re.search(r"^topk:5 .*?([\d.]+) x full", cost, re.MULTILINE)
     alone = re.search(r"^topk:5 +4x2048  dense, time .*?  ([\d.]+) \(", attention, re.MULTILINE)
-    assert step and alone
+    assert step
+    assert alone
     return (
         f"On a CPU, a training step with `topk:5` takes {float(step[1]):.1f} times that with full attention at length 40; attention "
         f"alone, at length 2,048, takes {float(alone[1]):.2f} times. [Benchmarks](docs/benchmarks.md)."
@@ -216,16 +216,20 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
     return "\n".join(lines)
 
 
-def stored_settings(results: Path = RESULTS) -> dict[str, dict[str, Any]]:
+def stored_settings(results: Path = RESULTS) -> dict[str, Summary]:
     """The summaries of `SETTINGS` that are stored."""
     paths = {name: results / name / "summary.json" for name in SETTINGS}
-    found = {name: json.loads(path.read_text("utf-8")) for name, path in paths.items() if path.is_file()}
+    found = {
+        name: read_record(path, Summary, "store the comparison again")
+        for name, path in paths.items()
+        if path.is_file()
+    }
     if not found:
-        raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes.reproduction.archive stores them")
+        raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes/reproduction/archive.py stores them")
     return found
 
 
-def settings_section(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5") -> str:
+def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str:
     """One comparison under several sets of hyperparameters: the picture, and a row a set.
 
     Args:
@@ -236,7 +240,7 @@ def settings_section(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:
         f"| task | hyperparameters | `full`: epochs to 95 % | `{mask}` | speed-up |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for task in (task["name"] for task in next(iter(stored.values()))["tasks"]):
+    for task in (task.name for task in next(iter(stored.values())).tasks):
         for name, summary in stored.items():
             told = _told(summary, task, mask)
             if told is None:  # not every comparison has every task
@@ -247,16 +251,18 @@ def settings_section(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:
     return "\n".join([picture, "", "<details><summary>In numbers</summary>", "", *lines, "", "</details>"])
 
 
-def _told(summary: Mapping[str, Any], task: str, mask: str) -> tuple[str, str, str] | None:
+def _told(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
     """Epochs of full attention, of the mask, and the speed-up; None where the comparison has no finished pair of them."""
-    epochs = {e["mask"]: e["epochs_to_tau_text"] for e in summary["aggregates"] if e["task"] == task}
     wanted = (task, mask, "train")
-    speed = next((e for e in summary["speedups"] if (e["task"], e["mask"], e["quantity"]) == wanted), None)
-    return None if speed is None or not speed["n_pairs"] else (epochs["full"], epochs[mask], speed["text"])
+    speed = next((e for e in summary.speedups if (e.task, e.mask, e.quantity) == wanted), None)
+    if speed is None or not speed.n_pairs:
+        return None
+    full, other = (epochs_of(summary.runs_of(task, name), "train", 10**6) for name in ("full", mask))
+    return full, other, str(speed_up_words(speed))
 
 
-def _setting(summary: Mapping[str, Any], task: str, words: str) -> str:
-    (used,) = (entry["hyperparameters"] for entry in summary["tasks"] if entry["name"] == task)
+def _setting(summary: Summary, task: str, words: str) -> str:
+    (used,) = (entry.hyperparameters for entry in summary.tasks if entry.name == task)
     training = used["training"]
     clip = f"clip {training['max_grad_norm']:g}" if training["max_grad_norm"] else "no clip"
     gain = used["model"].get("attention_gain", 1.0)
@@ -265,17 +271,17 @@ def _setting(summary: Mapping[str, Any], task: str, words: str) -> str:
     )
 
 
-def _gain(summary: Mapping[str, Any], task: str) -> float:
-    (used,) = (entry["hyperparameters"]["model"] for entry in summary["tasks"] if entry["name"] == task)
+def _gain(summary: Summary, task: str) -> float:
+    (used,) = (entry.hyperparameters["model"] for entry in summary.tasks if entry.name == task)
     return used.get("attention_gain", 1.0)
 
 
-def _panels(stored: Mapping[str, Mapping[str, Any]], mask: str) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
+def _panels(stored: Mapping[str, Summary], mask: str) -> list[tuple[str, str, list[Summary]]]:
     """Size, task and summaries, by gain, of every task of a sweep in which nothing but the gain differs."""
     found = []
     for size, names in SWEEPS.items():
         swept = [stored[name] for name in names if name in stored]
-        tasks = [task["name"] for task in swept[0]["tasks"]] if len(swept) > 1 else []
+        tasks = [task.name for task in swept[0].tasks] if len(swept) > 1 else []
         for task in tasks:
             if all(_told(summary, task, mask) for summary in swept):
                 others = {json.dumps(_settings_of(summary, task)) for summary in swept}
@@ -284,10 +290,10 @@ def _panels(stored: Mapping[str, Mapping[str, Any]], mask: str) -> list[tuple[st
     return found
 
 
-def _settings_of(summary: Mapping[str, Any], task: str) -> dict[str, Any]:
+def _settings_of(summary: Summary, task: str) -> dict[str, Any]:
     """All settings of a task, defaults filled in, but for the gain, and for what ends or records a run."""
-    (entry,) = (entry for entry in summary["tasks"] if entry["name"] == task)
-    used = entry["hyperparameters"]
+    (entry,) = (entry for entry in summary.tasks if entry.name == task)
+    used = entry.hyperparameters
     model = SemFocusConfig(**used["model"])
     model.position_std = position_std(model)
     values = {**model.to_dict(), **used["training"], **{name: entry[name] for name in ("length", "train_size")}}
@@ -296,13 +302,13 @@ def _settings_of(summary: Mapping[str, Any], task: str) -> dict[str, Any]:
     }
 
 
-def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5") -> Figure:
+def sweep_picture(stored: Mapping[str, Summary], mask: str = "topk:5") -> Figure:
     """Epochs to τ against attention gain², a panel a task and size, lines through the medians.
 
     An open triangle at the budget is a run that did not reach τ; a dotted line ends in a median that is only known to lie above.
     """
     panels = _panels(stored, mask)
-    styles = mask_styles(panels[0][2][0]["masks"], "full")
+    styles = mask_styles(panels[0][2][0].masks, "full")
     figure = Figure(figsize=(4.4 * len(panels), 3.4), layout="constrained", facecolor=LIGHT.paper)
     drawn_in = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (size, task, swept) in zip(drawn_in, panels, strict=True):
@@ -311,15 +317,15 @@ def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5")
             style, medians = styles[name], []
             for summary in swept:
                 scores = _gain(summary, task) ** 2
-                runs = [run for run in summary["runs"] if (run["task"], run["mask"]) == (task, name)]
+                runs = [run for run in summary.runs if (run.task, run.mask) == (task, name)]
                 for number, run in enumerate(runs):
-                    reached = run["epochs_to_tau"] is not None
+                    reached = run.epochs_to_tau is not None
                     # Censored runs lie on one height: side by side they can be counted.
                     place = scores * sideways * (1.0 if reached else 1.05 ** (number - 1))
-                    axes.plot(place, run["epochs_to_tau"] if reached else run["budget"], style.marker if reached else "^",
+                    axes.plot(place, run.epochs_to_tau if reached else run.budget, style.marker if reached else "^",
                               color=style.colour, alpha=0.8, markersize=5.5, fillstyle="full" if reached else "none")  # fmt: skip
-                middle = statistics.median_low(run["epochs_to_tau"] or math.inf for run in runs)
-                medians.append((scores, min(middle, max(run["budget"] for run in runs)), middle == math.inf))
+                middle = statistics.median_low(run.epochs_to_tau or math.inf for run in runs)
+                medians.append((scores, min(middle, max(run.budget for run in runs)), middle == math.inf))
             for before, after in itertools.pairwise(medians):
                 bound = before[2] or after[2]  # the median is known to lie above, and not where
                 ends = zip(before[:2], after[:2], strict=True)
@@ -334,8 +340,8 @@ def sweep_picture(stored: Mapping[str, Mapping[str, Any]], mask: str = "topk:5")
         axes.set_xlabel("initial scores over the default's; below: attention gain", color=LIGHT.ink)
     figure.axes[0].set_ylabel("epochs to 95 % training accuracy", color=LIGHT.ink)
     keys = [mask_key(styles[name], name) for name in ("full", mask)]
-    if any(run["epochs_to_tau"] is None for _, task, swept in panels for summary in swept
-           for run in summary["runs"] if run["task"] == task and run["mask"] in ("full", mask)):  # fmt: skip
+    if any(run.epochs_to_tau is None for _, task, swept in panels for summary in swept
+           for run in summary.runs if run.task == task and run.mask in ("full", mask)):  # fmt: skip
         words = "more than the budget"
         keys.append(Line2D([], [], color=LIGHT.faint, marker="^", linestyle=":", fillstyle="none", label=words))
     figure.legend(handles=keys, loc="outside upper right", ncols=3, **legend_style(LIGHT))

@@ -10,13 +10,14 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from hf_semfocus.comparison.run_directory import Run, read_experiment, read_runs
-from hf_semfocus.comparison.statistics import Convergence
+from hf_semfocus.comparison.run_directory import RunDirectory
 from hf_semfocus.data import list_tasks
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import PAPER_EPOCHS, preset
 from hf_semfocus.experiments.spec import difference
 from hf_semfocus.files import read_json
+from hf_semfocus.schema import Convergence
+from hf_semfocus.training.run_files import Run
 
 from .archive import ARCHIVE, MACHINES, same_machine, unpack
 
@@ -160,7 +161,7 @@ def read_task(run_dir: Path, task: str) -> list[StoredRun]:
     Raises:
         ValueError: the folder is no comparison's, is damaged, or holds runs of another recipe.
     """
-    runs = [run for run in read_runs(run_dir, read_experiment(run_dir)) if run.folder is not None]
+    runs = [run for run in RunDirectory.read(run_dir).runs if run.folder is not None]
     found = []
     for run in runs:
         name, mask, _ = run.key
@@ -180,7 +181,7 @@ def _recipe() -> Experiment:
 def _check_recipe(run: Run) -> None:
     task, mask, seed = run.key
     asked = json.loads(json.dumps(_recipe().spec(task, mask, seed).to_dict()))
-    ran = dict(run.spec)
+    ran = run.spec.to_json()
     if task == LISTOPS:  # its length is what a machine can pay for (tier 4)
         ran["length"] = asked["length"]
     differs = difference(ran, asked)
@@ -193,7 +194,7 @@ def _check_recipe(run: Run) -> None:
 def _machines(run: Run) -> tuple[Machine, ...]:
     assert run.folder is not None
     told = read_json(run.folder / MACHINES) if (run.folder / MACHINES).is_file() else []
-    last = (run.result or {}).get("machine")
+    last = run.result and run.result.machine
     found: list[Machine] = []
     for machine in [*(entry["machine"] for entry in told), *([last] if last else [])]:
         # The fuller record of one machine stays: that of a result tells who computed its products.
@@ -203,7 +204,7 @@ def _machines(run: Run) -> tuple[Machine, ...]:
 
 def task_record(task: str, stored: Iterable[StoredRun] | None, seeds: Iterable[int] = SEEDS) -> TaskRecord:
     """Pairs of the runs that are stored; None: nothing is."""
-    by_key = {(own.run.label, own.run.spec["seed"]): own for own in stored or ()}
+    by_key = {(own.run.label, own.run.spec.seed): own for own in stored or ()}
     asked = tuple(seeds)
     more = sorted({seed for _, seed in by_key} - set(asked))
     return TaskRecord(
@@ -237,8 +238,8 @@ def _record(stored: StoredRun | None) -> RunRecord:
         return RunRecord(Status.NOT_STARTED)
     run = stored.run
     heldout = run.values("heldout_accuracy")
-    data = (run.result or {}).get("data") or {}
-    known = [value for name in ("chance", "majority_accuracy") if (value := data.get(name)) is not None]
+    data = run.result and run.result.data
+    known = [value for value in (data.chance, data.majority_accuracy) if value is not None] if data else []
     return RunRecord(
         Status(run.status),
         run.convergence("train") if run.counts else None,

@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from hf_semfocus.comparison.statistics import Convergence, format_ratio, log_interval, summarise_pairs
+from hf_semfocus.comparison.statistics import log_interval
+from hf_semfocus.comparison.summary import speedup_entry
+from hf_semfocus.report.words import INTERVALS, speed_up_words
+from hf_semfocus.schema import FINISHED
+from hf_semfocus.summary_schema import RunEntry, SpeedUpEntry, Summary
+from hf_semfocus.text import format_ratio
 
 FEWEST_PAIRS = 3
 FEWEST_TASKS = 5  # of the suite's 8, for a claim about all of them
@@ -21,11 +26,9 @@ SIGN_LEVEL = 0.05
 ALIKE = 1.5  # "behaves like full": the whole interval of the speed-up lies within 1/1.5 … 1.5
 NEAR = 0.05  # "near chance": held-out accuracy at most this far above chance and the majority class
 NOTICEABLE = 0.01  # difference of held-out accuracy below which no task is called better or worse
-INTERVALS = ("student_t_95", "bootstrap_95")
 
 REPRODUCED, NOT_REPRODUCED, MIXED, NOT_TESTED = "reproduced", "not reproduced", "mixed", "not tested"
 _OPPOSITE = {"up": "down", "down": "up"}
-Summary = Mapping[str, Any]
 Stored = Mapping[str, Summary]
 
 
@@ -49,25 +52,25 @@ class Verdict:
     incomplete: bool = False
 
 
-def side(entry: Mapping[str, Any] | None) -> Side:
+def side(entry: SpeedUpEntry | None) -> Side:
     """The direction of a speed-up entry of a summary: `up` is faster than the baseline."""
-    if entry is None or entry["n_pairs"] < FEWEST_PAIRS:
-        return Side("missing", f"{entry['n_pairs'] if entry else 0} pairs")
-    n, text = entry["n_pairs"], entry["text"]
-    told = [pair[part] for pair in entry["pairs"] for part in ("baseline_epochs", "mask_epochs")]
-    diverged = sum("(diverged)" in epochs for epochs in told)
+    if entry is None or entry.n_pairs < FEWEST_PAIRS:
+        return Side("missing", f"{entry.n_pairs if entry else 0} pairs")
+    n, text = entry.n_pairs, str(speed_up_words(entry))
+    runs = [run for pair in entry.pairs for run in (pair.baseline, pair.mask)]
+    diverged = sum(run.diverged and not run.reached for run in runs)
     if diverged:  # slower for another reason than the mask's: it counts, and is said
-        text += f", {diverged} of {len(told)} runs diverged"
-    if entry["interval_kind"] in INTERVALS:
-        way = "up" if entry["low"] > 1 else "down" if entry["high"] < 1 else "open"
+        text += f", {diverged} of {len(runs)} runs diverged"
+    if entry.interval_kind in INTERVALS and entry.low is not None and entry.high is not None:
+        way = "up" if entry.low > 1 else "down" if entry.high < 1 else "open"
         return Side(way, text)
-    for way, name in (("up", "faster"), ("down", "slower")):
-        p = sum(math.comb(n, count) for count in range(entry[name], n + 1)) / 2**n
+    for way, faster in (("up", entry.faster), ("down", entry.slower)):
+        p = sum(math.comb(n, count) for count in range(faster, n + 1)) / 2**n
         if p < SIGN_LEVEL:
             return Side(way, f"{text}, sign test p = {p:.2g}")
-    if any("(unfinished)" in epochs for epochs in told):
+    if any(not run.finished and not run.reached for run in runs):
         return Side("missing", f"{text}, not finished")
-    return Side("undetermined" if entry["undetermined"] == n else "open", text)
+    return Side("undetermined" if entry.undetermined == n else "open", text)
 
 
 def of_cases(cases: Mapping[str, Side], claimed: str = "up") -> Verdict:
@@ -148,27 +151,25 @@ def near_one(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-def entry_of(summaries: Sequence[Summary], task: str, mask: str) -> Mapping[str, Any] | None:
+def entry_of(summaries: Sequence[Summary], task: str, mask: str) -> SpeedUpEntry | None:
     """The speed-up in epochs to τ training accuracy of a mask on a task."""
-    found = (
-        e for s in summaries for e in s["speedups"] if (e["task"], e["mask"], e["quantity"]) == (task, mask, "train")
-    )
+    found = (e for s in summaries for e in s.speedups if (e.task, e.mask, e.quantity) == (task, mask, "train"))
     return next(found, None)
 
 
-def runs_of(summaries: Sequence[Summary], task: str, mask: str) -> list[Mapping[str, Any]]:
+def runs_of(summaries: Sequence[Summary], task: str, mask: str) -> list[RunEntry]:
     """The runs of a mask on a task."""
-    return [run for s in summaries for run in s["runs"] if (run["task"], run["mask"]) == (task, mask)]
+    return [run for s in summaries for run in s.runs if (run.task, run.mask) == (task, mask)]
 
 
-def finished(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def finished(runs: Sequence[RunEntry]) -> list[RunEntry]:
     """Those that ended by themselves."""
-    return [run for run in runs if run["status"] in ("reached", "censored", "diverged")]
+    return [run for run in runs if run.status in FINISHED]
 
 
-def measured(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def measured(runs: Sequence[RunEntry]) -> list[RunEntry]:
     """Those that ended with weights whose accuracy says something: finished, and not diverged."""
-    return [run for run in finished(runs) if not run["diverged"]]
+    return [run for run in finished(runs) if not run.diverged]
 
 
 def faster(summaries: Sequence[Summary], task: str, mask: str) -> Verdict:
@@ -177,7 +178,7 @@ def faster(summaries: Sequence[Summary], task: str, mask: str) -> Verdict:
     if one.way == "undetermined":
         ends = []
         for name in ("full", mask):
-            finals = [run["final_train_accuracy"] for run in measured(runs_of(summaries, task, name))]
+            finals = [run.final_train_accuracy for run in measured(runs_of(summaries, task, name))]
             finals = [value for value in finals if value is not None]
             if finals:
                 ends.append(f"{name} {min(finals):.3f}–{max(finals):.3f}")
@@ -195,9 +196,9 @@ def _speeds(summaries: Sequence[Summary], tasks: Sequence[str], mask: str) -> tu
     entries = {task: entry_of(summaries, task, mask) for task in tasks}
     sides = {task: side(entry) for task, entry in entries.items()}
     values = {
-        task: entry["restricted_mean_ratio"]
+        task: entry.restricted_mean_ratio
         for task, entry in entries.items()
-        if entry and sides[task].way not in ("missing", "undetermined") and entry["restricted_mean_ratio"] is not None
+        if entry and sides[task].way not in ("missing", "undetermined") and entry.restricted_mean_ratio is not None
     }
     return values, sides
 
@@ -234,7 +235,7 @@ def not_consistently_better(summaries: Sequence[Summary], tasks: Sequence[str], 
 
 def _asked(summaries: Sequence[Summary], masks: Sequence[str]) -> list[str]:
     """Those of the masks that a stored comparison has."""
-    return [mask for mask in masks if any(mask in summary["masks"] for summary in summaries)]
+    return [mask for mask in masks if any(mask in summary.masks for summary in summaries)]
 
 
 def fits_all(summaries: Sequence[Summary], tasks: Sequence[str]) -> Verdict:
@@ -243,9 +244,9 @@ def fits_all(summaries: Sequence[Summary], tasks: Sequence[str]) -> Verdict:
     for task in tasks:
         runs = runs_of(summaries, task, "full")
         done = finished(runs)
-        got = sum(run["epochs_to_tau"] is not None for run in runs)
+        got = sum(run.epochs_to_tau is not None for run in runs)
         text = f"{got} of {len(done)} runs"
-        missed = [run["final_train_accuracy"] for run in done if run["epochs_to_tau"] is None]
+        missed = [run.final_train_accuracy for run in done if run.epochs_to_tau is None]
         if missed:
             text += f", the others at {min(missed):.3f}–{max(missed):.3f} when the budget ended"
         # The end of a budget is not the opposite of the claim: a longer one might do.
@@ -263,9 +264,9 @@ def generalises_on(summaries: Sequence[Summary], tasks: Sequence[str], expected:
         for task in tasks:
             done = measured(runs_of(summaries, task, mask))
             if len(done) >= FEWEST_PAIRS:
-                if mask == "full" and any(run["status"] == "censored" for run in done):
+                if mask == "full" and any(run.status == "censored" for run in done):
                     cut_short.add(task)
-                known[task] = 2 * sum(run["epochs_to_heldout_tau"] is not None for run in done) > len(done)
+                known[task] = 2 * sum(run.epochs_to_heldout_tau is not None for run in done) > len(done)
     parts = [
         f"{mask} on {sum(known.values())} of {len(known)} ({', '.join(t for t in known if known[t]) or 'none'})"
         for mask, known in told.items()
@@ -285,9 +286,9 @@ def better_heldout(summaries: Sequence[Summary], tasks: Sequence[str], mask: str
     """Held-out accuracy at the end is higher than full attention's: paired differences, their mean over tasks."""
     means, better, worse = {}, [], []
     for task in tasks:
-        own, base = ({run["seed"]: run for run in measured(runs_of(summaries, task, name))} for name in (mask, "full"))
+        own, base = ({run.seed: run for run in measured(runs_of(summaries, task, name))} for name in (mask, "full"))
         values = [
-            (own[seed]["final_heldout_accuracy"], base[seed]["final_heldout_accuracy"]) for seed in own if seed in base
+            (own[seed].final_heldout_accuracy, base[seed].final_heldout_accuracy) for seed in own if seed in base
         ]
         gaps = [a - b for a, b in values if a is not None and b is not None]
         if len(gaps) < FEWEST_PAIRS:
@@ -325,7 +326,7 @@ def about(summaries: Sequence[Summary], task: str, mask: str, factor: float, wit
     found = of_cases({f"{mask} on {task}": side(entry)})
     if found.verdict != REPRODUCED or entry is None:
         return found
-    estimate = entry["estimate"] if entry["interval_kind"] in INTERVALS else None
+    estimate = entry.estimate if entry.interval_kind in INTERVALS else None
     near = estimate is not None and factor / within <= estimate <= factor * within
     return found if near else Verdict(MIXED, f"{found.numbers}: faster, but not shown to be by about {factor:g} ×")
 
@@ -340,11 +341,9 @@ def near_chance(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -
     cases = {}
     for mask in _asked(summaries, masks):
         runs = runs_of(summaries, task, mask)
-        done = [run for run in measured(runs) if run["final_heldout_accuracy"] is not None]
-        finals = [run["final_heldout_accuracy"] for run in done]
-        limit = max(
-            (value for run in done for value in (run["chance"], run["majority_accuracy"]) if value), default=1.0
-        )
+        done = [run for run in measured(runs) if run.final_heldout_accuracy is not None]
+        finals = [run.final_heldout_accuracy for run in done]
+        limit = max((value for run in done for value in (run.chance, run.majority_accuracy) if value), default=1.0)
         if len(finals) < FEWEST_PAIRS or len(finals) < len(runs):
             cases[mask] = Side("missing", f"{len(finals)} finished runs")
             continue
@@ -362,11 +361,13 @@ def like_full(summaries: Sequence[Summary], tasks: Sequence[str], mask: str, oth
     for task in tasks:
         entry = entry_of(summaries, task, mask)
         one = side(entry)
-        swept = ", ".join(f"{m} {e['text']}" for m in others if (e := entry_of(summaries, task, m)) is not None)
+        swept = ", ".join(
+            f"{m} {speed_up_words(e)}" for m in others if (e := entry_of(summaries, task, m)) is not None
+        )
         text = f"{mask} {one.text}" + (f" (beside it: {swept})" if swept else "")
         way = "missing" if one.way == "missing" else "undetermined"
-        if entry is not None and entry["interval_kind"] in INTERVALS:
-            alike = entry["low"] >= 1 / ALIKE and entry["high"] <= ALIKE
+        if entry is not None and entry.interval_kind in INTERVALS:
+            alike = (entry.low or 0.0) >= 1 / ALIKE and (entry.high or math.inf) <= ALIKE
             way = "up" if alike else "open" if one.way == "open" else "down"
         elif one.way in ("up", "down"):
             way = "down"
@@ -387,9 +388,9 @@ def smaller_dispersion(summaries: Sequence[Summary], tasks: Sequence[str], mask:
     """Dispersion of the keys that the mask's models keep, over that of all keys in full attention's, pairs by seed."""
     values, sides = {}, {}
     for task in tasks:
-        own, base = ({run["seed"]: run["dispersion"] for run in measured(runs_of(summaries, task, name)) if run["dispersion"]}
+        own, base = ({run.seed: run.dispersion for run in measured(runs_of(summaries, task, name)) if run.dispersion}
                      for name in (mask, "full"))  # fmt: skip
-        pairs = [(own[seed]["mask"]["mean"], base[seed]["full"]["mean"]) for seed in own if seed in base]
+        pairs = [(own[seed].mask.mean, base[seed].full.mean) for seed in own if seed in base]
         ratios = [a / b for a, b in pairs if a and b]
         sides[task] = _ratio_side(ratios)
         if len(ratios) >= FEWEST_PAIRS:
@@ -406,11 +407,10 @@ def _ratio_side(ratios: Sequence[float]) -> Side:
 
 def smaller_lipschitz(summaries: Sequence[Summary], tasks: Sequence[str], mask: str, quantity: str) -> Verdict:
     """A Lipschitz estimate of the loss (`gradient_initial`, `gradient`, `trajectory`) over full attention's."""
-    entries = {e["task"]: e for s in summaries for e in (s["analysis"] or {}).get("matched") or []
-               if (e["mask"], e["quantity"]) == (mask, quantity)}  # fmt: skip
+    entries = {e.task: e for s in summaries if s.analysis for e in s.analysis.matched
+               if (e.mask, e.quantity) == (mask, quantity)}  # fmt: skip
     ratios = {
-        task: [pair["ratio"] for pair in entries[task]["pairs"] if pair["ratio"]] if task in entries else []
-        for task in tasks
+        task: [pair.ratio for pair in entries[task].pairs if pair.ratio] if task in entries else [] for task in tasks
     }
     sides = {task: _ratio_side(found) for task, found in ratios.items()}
     values = {task: math.exp(fmean(map(math.log, ratios[task]))) for task in tasks if sides[task].way != "missing"}
@@ -429,48 +429,23 @@ def tuned(
     for task in tasks:
         picked, by_seed = {}, {}
         for name in ("full", mask):
-            tried = {rate: {run["seed"]: run for run in runs_of([stored[key]], task, name)}
+            tried = {rate: {run.seed: run for run in runs_of([stored[key]], task, name)}
                      for key, rate in rates.items() if key in stored}  # fmt: skip
             whole = len(tried) == len(rates) and all(
                 seed in runs and finished([runs[seed]]) for runs in tried.values() for seed in choose
             )
             if whole:
                 picked[name] = min(tried, key=lambda rate: (*_cost([tried[rate][seed] for seed in choose]), rate))
-                by_seed[name] = {
-                    s: r for s, r in tried[picked[name]].items() if s not in choose and r["epochs_trained"]
-                }
+                by_seed[name] = {s: r for s, r in tried[picked[name]].items() if s not in choose and r.epochs_trained}
         if len(picked) < 2:
             cases[task] = Side("missing", "not every rate has finished on the seeds that choose")
             continue
         seeds = [seed for seed in by_seed["full"] if seed in by_seed[mask]]
-        pairs = [(_convergence(by_seed["full"][seed]), _convergence(by_seed[mask][seed])) for seed in seeds]
-        found = summarise_pairs(pairs)
-        one = side(
-            {
-                "n_pairs": len(pairs),
-                "text": found.text,
-                "interval_kind": found.interval_kind,
-                "low": found.low,
-                "high": found.high,
-                "pairs": [{"baseline_epochs": base.text, "mask_epochs": own.text} for base, own in pairs],
-                **{name: found.count(name) for name in ("faster", "slower", "undetermined")},
-            }
-        )
+        one = side(speedup_entry("train", *([by_seed[name][seed] for seed in seeds] for name in ("full", mask))))
         cases[task] = Side(one.way, f"{one.text} with rates {picked['full']:g} (full) and {picked[mask]:g} ({mask})")
     return of_cases(cases)
 
 
-def _cost(runs: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    epochs = sum(run["epochs_to_tau"] or run["budget"] for run in runs)
-    return epochs, -fmean(run["final_train_accuracy"] or 0.0 for run in runs)
-
-
-def _convergence(run: Mapping[str, Any]) -> Convergence:
-    reached = run["epochs_to_tau"] is not None
-    return Convergence(
-        epochs=run["epochs_to_tau"] if reached else run["epochs_trained"],
-        reached=reached,
-        budget=run["budget"],
-        diverged=run["diverged"],
-        finished=run["status"] != "unfinished",
-    )
+def _cost(runs: Sequence[RunEntry]) -> tuple[int, float]:
+    epochs = sum(run.epochs_to_tau or run.budget for run in runs)
+    return epochs, -fmean(run.final_train_accuracy or 0.0 for run in runs)

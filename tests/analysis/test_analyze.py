@@ -28,7 +28,7 @@ from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.report.analysis_pictures import pictures
 from hf_semfocus.report.analysis_tables import terminal_tables
-from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.run import train_run
 
 from .test_capture import make_model
 
@@ -181,7 +181,7 @@ def runs(tmp_path_factory):
              "model": {"num_hidden_layers": 2, "hidden_size": 8},
              "training": {"epochs": 1, "learning_rate": 1e-30, "batch_size": 30}}
         )  # fmt: skip
-        run_unit(spec, folder / mask.replace(":", "-"))
+        train_run(spec, folder / mask.replace(":", "-"))
     return folder
 
 
@@ -290,7 +290,7 @@ def recorded_run(tmp_path_factory):
          "model": {"num_hidden_layers": 2, "hidden_size": 8},
          "training": {"epochs": 3, "batch_size": 30, "stop_early": False, "analysis_every": 1}}
     )  # fmt: skip
-    run_unit(spec, folder)
+    train_run(spec, folder)
     return folder
 
 

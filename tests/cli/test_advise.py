@@ -8,7 +8,8 @@ import pytest
 from hf_semfocus.cli import advise as advise_commands
 from hf_semfocus.cli.main import main
 from hf_semfocus.experiments.spec import RunSpec
-from hf_semfocus.training.run import run_unit, untrained_attention
+from hf_semfocus.training.results import untrained_attention
+from hf_semfocus.training.run import train_run
 
 SMALL = ["--length", "12", "--layers", "1", "--train-size", "100", "--test-size", "20"]
 SMALL += ["--set", "validation_size=20", "model.hidden_size=16"]
@@ -43,7 +44,7 @@ def run_folder(tmp_path):
         "test_size": 20, "model": {"hidden_size": 16, "num_hidden_layers": 1, "attention_gain": 2.0},
         "training": {"epochs": 1},
     })  # fmt: skip
-    run_unit(spec, tmp_path / "run")
+    train_run(spec, tmp_path / "run")
     return tmp_path / "run", untrained_attention(spec)
 
 

@@ -22,7 +22,8 @@ from hf_semfocus.bench.cases import Case, Setting
 from hf_semfocus.bench.measure import Cost
 from hf_semfocus.bench.memory import peak_extra_bytes
 from hf_semfocus.bench.others import OtherWork
-from hf_semfocus.cli.bench import _print_result, result
+from hf_semfocus.cli.bench import result
+from hf_semfocus.cli.bench_tables import print_result
 from hf_semfocus.cli.main import main
 from hf_semfocus.model.mask_registry import parse_mask
 from hf_semfocus.report.cost_pictures import attention_cost
@@ -181,7 +182,7 @@ def test_a_disturbed_case_is_named(capsys):
     case = Case("topk:5", 2, 8)
     for cores, words in ((0.05, "at most 0.05 cores"), (1.25, "not to be relied on: topk:5 2x8 (1.2 cores)")):
         costs = {name: Cost(case, name, "", None, (1.0,), 8, cores) for name in implementations.IMPLEMENTATIONS}
-        _print_result(result([costs], Setting(), "semfocus bench attention"), Console(width=100))
+        print_result(result([costs], Setting(), "semfocus bench attention"), Console(width=100))
         assert words in capsys.readouterr().out
 
 
@@ -259,7 +260,7 @@ def test_goals_and_wide_figures_fit_a_hundred_columns():
         for case in cases.default_cases()
     ]
     text = StringIO()
-    _print_result(result(costs, Setting(), "semfocus bench attention"), Console(file=text, width=100))
+    print_result(result(costs, Setting(), "semfocus bench attention"), Console(file=text, width=100))
     lines = text.getvalue().splitlines()
     assert sum("missed by" in line for line in lines) == len(cases.GOALS) - 1  # 1.00 is within 1.3
     assert sum(line.rstrip().endswith("met") for line in lines) == 1
@@ -355,7 +356,7 @@ def test_cuda_rows(tmp_path):
 def test_help_has_defaults_and_examples(capsys):
     assert run("bench", "attention", "--help") == 0
     out = capsys.readouterr().out
-    assert "examples:\n  semfocus bench attention --masks topk:5 --shapes 16x600 4x2048" in out
+    assert "example:\n  semfocus bench attention --masks topk:5 --shapes 16x600 4x2048" in out
     assert "(default: float32)" in " ".join(out.split())
 
 

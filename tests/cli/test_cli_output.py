@@ -134,10 +134,10 @@ def test_links_are_followed(there, tmp_path):
 
 
 def test_a_linked_file_stays_a_link(tmp_path):
-    from hf_semfocus.files import write_atomically
+    from hf_semfocus.files import atomic_write
     from hf_semfocus.report.files import write_whole
 
-    for write, content in ((write_atomically, "new"), (write_whole, b"new")):
+    for write, content in ((atomic_write, "new"), (write_whole, b"new")):
         target = tmp_path / "elsewhere" / f"{write.__name__}.txt"
         (tmp_path / f"{write.__name__}.txt").symlink_to(target)
         write(tmp_path / f"{write.__name__}.txt", content)

@@ -25,7 +25,7 @@ from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json_lines
 from hf_semfocus.hub.facts import run_facts
 from hf_semfocus.report.html import write_report
-from hf_semfocus.training.locking import held
+from hf_semfocus.training.locking import folder_lock
 
 TINY = {
     "length": 12,
@@ -77,7 +77,7 @@ def test_a_comparison_that_goes_on_elsewhere_keeps_where_it_was(tmp_path, monkey
     assert now["machine"] == {"processor": "another", "cores": 3}
     assert now["earlier"] == [{name: first[name] for name in ("created", "versions", "machine")}]
     summary = write_summary(tmp_path)
-    assert summary["earlier"] == now["earlier"]
+    assert [place.to_json() for place in summary.earlier] == now["earlier"]
     assert f"started {first['created']}" in write_report(tmp_path).read_text()
 
 
@@ -93,7 +93,8 @@ def test_variants_are_an_axis_from_the_folders_to_the_report(tmp_path):
     assert summary["masks"] == ["one", "two", "topk:3"]
     assert [run["status"] != "unfinished" for run in summary["runs"]] == [True] * 3
     assert {(entry["mask"], entry["n_pairs"]) for entry in summary["speedups"]} == {("two", 1), ("topk:3", 1)}
-    assert (summary["variants"], summary["tasks"][0]["differing"]) == (variants, [])
+    assert {name: fields.to_json() for name, fields in summary.variants.items()} == variants
+    assert summary.tasks[0].differing == []
     assert "num_attention_heads 2" in write_report(tmp_path).read_text()
     folder = tmp_path / "runs" / "even_pairs" / "two" / "seed-0"
     facts = run_facts(folder)
@@ -126,13 +127,13 @@ def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
     (folder / "model").mkdir()
     shutil.copy(unit_folder(tmp_path, experiment().units()[1]) / "model" / "config.json", folder / "model")
     assert compare(experiment(), tmp_path, jobs=1) == wider
-    # a budget that goes beyond the archive's has nothing to go on from: the run is made anew
+    # a budget that goes beyond the archive's has nothing to go on from: the run is restarted
     seen = []
     asked = experiment(training={**TINY["training"], "epochs": 4})
     console = Console(file=io.StringIO(), width=200)
     with ComparisonBars(2, console) as bars:
         longer = compare(asked, tmp_path, jobs=1, on_progress=lambda rows: (seen.append(rows), bars.update(rows)))
-    assert [row.anew for row in seen[0]] == [True, False]
+    assert [row.restarted for row in seen[0]] == [True, False]
     assert "1 of 2 runs have epochs and no checkpoint to go on from" in console.file.getvalue()
     assert [result["epochs_trained"] for result in longer] == [4, 4]
     assert (folder / "model" / "model.safetensors").is_file()
@@ -169,7 +170,7 @@ def _dies(values, folder):
     """Stands in a worker's place and is killed as the kernel kills a process that takes too much memory."""
     if values["mask"] == "full":
         os.kill(os.getpid(), signal.SIGKILL)
-    return comparison.run_unit(comparison.RunSpec.from_dict(values), folder)
+    return comparison.train_run(comparison.RunSpec.from_dict(values), folder)
 
 
 @pytest.mark.slow
@@ -302,7 +303,7 @@ def test_what_libraries_log_goes_to_the_unit_s_file(tmp_path):
 
 
 def test_two_comparisons_do_not_share_a_directory(tmp_path):
-    with held(tmp_path, "a test"), pytest.raises(ValueError, match="another comparison is at work"):
+    with folder_lock(tmp_path, "a test"), pytest.raises(ValueError, match="another comparison is at work"):
         compare(experiment(), tmp_path)
 
 
@@ -340,7 +341,6 @@ DAMAGE = {
     "result.json": [
         "[]",
         "null",
-        {"stopped": None},
         {"epochs_trained": "3"},
         {"versions": True},
         {"versions": {"torch": {}}},
@@ -386,7 +386,6 @@ EXPERIMENT_DAMAGE = [
     {"tasks": None},
     {"tasks": "even_pairs"},
     {"tasks": [[1]]},
-    {"tasks": ["nope"]},
     {"masks": None},
     {"masks": "full"},
     {"masks": [{}]},

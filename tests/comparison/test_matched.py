@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from hf_semfocus.comparison.matched import at_equal_loss, matched
-from hf_semfocus.comparison.run_directory import Run
 from hf_semfocus.report.theory import matched_sentences
+from hf_semfocus.schema import Epoch, RunResult, SpecRecord
+from hf_semfocus.summary_schema import Analysis, Summary
+from hf_semfocus.training.run_files import Run
 
 
 def run(mask, losses, gradient, seed=0, task="a", initial=1.0):
@@ -16,13 +18,15 @@ def run(mask, losses, gradient, seed=0, task="a", initial=1.0):
     for epoch, loss in enumerate(losses, start=1):
         value = gradient(loss)
         recorded = {} if value is None else {"analysis_gradient_norm": value, "analysis_trajectory_ratio": 3 * value}
-        history.append(
-            {"epoch": epoch, "train_loss": loss, "train_accuracy": 0.5, "heldout_accuracy": 0.5, **recorded}
-        )
+        numbers = {"train_loss": loss, "train_accuracy": 0.5, "heldout_accuracy": 0.5, **recorded}
+        history.append(Epoch(epoch=epoch, train_seconds=epoch, seconds=epoch, **numbers))
     spec = {"task": task, "mask": mask, "seed": seed, "training": {"tau": 0.95, "heldout_tau": 0.95, "epochs": 9}}
-    return Run(
-        spec, Path("."), history, {"status": "censored", "initial_analysis": {"analysis_gradient_norm": initial}}
-    )
+    result = RunResult(status="censored", initial_analysis={"analysis_gradient_norm": initial})
+    return Run(SpecRecord.model_validate(spec), Path("."), history, result)
+
+
+def said_of(*entries):
+    return matched_sentences(Summary.model_construct(analysis=Analysis(matched=entries), baseline="full"))
 
 
 def steps(first, last, count):
@@ -58,22 +62,22 @@ def test_epochs_that_were_not_recorded_are_bridged():
 
 
 @pytest.mark.parametrize(
-    ("own", "reason"),
+    ("own", "reason", "words"),
     [
-        (run("topk:5", [0.2, 0.1], lambda loss: loss), "no training loss that both went through"),
-        (run("topk:5", [0.9, 0.6], lambda loss: None), "not recorded"),
-        (run("topk:5", [None, math.nan], lambda loss: 1.0), "not recorded"),
+        (run("topk:5", [0.2, 0.1], lambda loss: loss), "no_common_loss", "no training loss that both went through"),
+        (run("topk:5", [0.9, 0.6], lambda loss: None), "not_recorded", "not recorded"),
+        (run("topk:5", [None, math.nan], lambda loss: 1.0), "not_recorded", "not recorded"),
     ],
 )
-def test_what_cannot_be_compared_says_why(own, reason):
+def test_what_cannot_be_compared_says_why(own, reason, words):
     base = run("full", [0.9, 0.5], lambda loss: loss)
     assert at_equal_loss(base, own, "gradient_norm") == reason
     entry = next(e for e in matched([base, own], "full") if e["quantity"] == "gradient")
     assert (entry["ratio"], entry["verdict"]) == (None, "no pair")
-    assert entry["without_pair"] == [{"seed": 0, "reason": reason}]
-    said = matched_sentences({"analysis": {"matched": [entry]}, "baseline": "full"})
+    assert [one.to_json() for one in entry["without_pair"]] == [{"seed": 0, "reason": reason}]
+    said = said_of(entry)
     assert said[0][0] == "open"
-    assert f"not comparable on 1. Ratio to full's: a n/a ({reason})." in said[0][1]
+    assert f"not comparable on 1. Ratio to full's: a n/a ({words})." in said[0][1]
 
 
 def made(factors):
@@ -117,7 +121,7 @@ def test_pairs_are_joined_to_a_ratio_with_its_interval():
     ],
 )
 def test_the_answer_in_words(factors, answer, words):
-    said = matched_sentences({"analysis": {"matched": made(factors)}, "baseline": "full"})
+    said = said_of(*made(factors))
     assert len(said) == 3
     text = said[1][1]
     assert said[1][0] == answer
@@ -126,5 +130,5 @@ def test_the_answer_in_words(factors, answer, words):
 
 
 def test_a_report_of_an_older_summary_has_no_such_section():
-    assert matched_sentences({"analysis": None, "baseline": "full"}) == []
-    assert matched_sentences({"analysis": {"units": []}, "baseline": "full"}) == []
+    assert said_of() == []
+    assert matched_sentences(Summary.model_construct(analysis=None, baseline="full")) == []

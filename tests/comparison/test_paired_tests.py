@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_semfocus.comparison.curves import performance_profile, reached_curve
 from hf_semfocus.comparison.paired_tests import (
     FEWEST_PAIRS,
     Verdict,
@@ -18,8 +19,6 @@ from hf_semfocus.comparison.paired_tests import (
     judge_speed,
     judge_speed_over_tasks,
     judge_values,
-    performance_profile,
-    reached_curve,
     restricted_difference,
     restricted_epochs,
     restricted_log_ratio,

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import re
 import shutil
 from functools import partial
@@ -11,6 +10,7 @@ import pytest
 
 from hf_semfocus.comparison.summary import summarise, write_summary
 from hf_semfocus.report.html import write_report
+from hf_semfocus.report.words import epochs_of, median_epochs_text, median_seconds_text, paired_seconds, speed_up_words
 from tests.report.synthetic import EVERYTHING, QUICKSTART, write_run_directory
 
 
@@ -56,21 +56,24 @@ def test_a_run_by_hand(everything):
 def test_aggregates_by_hand(everything):
     summary = summarise(everything)
     topk = find(summary["aggregates"], task="even_pairs", mask="topk:5")
-    assert topk["epochs_to_tau_text"] == "8, 6, 9"
+    assert epochs_of(summary.runs_of("even_pairs", "topk:5"), "train") == "8, 6, 9"
     assert topk["median_epochs"] == 8
     assert (topk["n_runs"], topk["n_reached"], topk["n_censored"]) == (3, 3, 0)
     assert topk["seconds_per_epoch"] == pytest.approx(1.25)
     # the shortest run that did not diverge is topk:5 seed 1, which stopped in epoch 8
     assert {entry["common_epoch"] for entry in summary["aggregates"] if entry["task"] == "even_pairs"} == {8}
     block = find(summary["aggregates"], task="even_pairs", mask="block:5")
-    assert block["epochs_to_tau_text"] == ">40, >3 (diverged), >40"
+    runs = summary.runs_of("even_pairs", "block:5")
+    assert epochs_of(runs, "train") == ">40, >3 (diverged), >40"
     assert (block["n_censored"], block["n_diverged"], block["n_common"]) == (2, 1, 2)
-    assert (block["median_epochs"], block["median_epochs_text"], block["median_seconds_text"]) == (None, ">40", ">50")
+    assert (block["median_epochs"], block["median_seconds"]) == (None, None)
+    assert median_epochs_text([run.convergence("train") for run in runs]) == ">40"
+    assert median_seconds_text(runs, "train") == ">50"
     banded = find(summary["aggregates"], task="missing_duplicate_string", mask="banded:5")
-    assert banded["epochs_to_tau_text"] == ">40, >40, failed"
+    assert epochs_of(summary.runs_of("missing_duplicate_string", "banded:5"), "train") == ">40, >40, failed"
     assert banded["n_failed"] == 1
-    block = find(summary["aggregates"], task="missing_duplicate_string", mask="block:5")
-    assert block["epochs_to_tau_text"] == ">40, >12 (unfinished), unfinished"
+    runs = summary.runs_of("missing_duplicate_string", "block:5")
+    assert epochs_of(runs, "train") == ">40, >12 (unfinished), unfinished"
 
 
 def test_accuracies_at_the_common_epoch_are_means_of_that_epoch(everything):
@@ -89,24 +92,25 @@ def test_accuracies_at_the_common_epoch_are_means_of_that_epoch(everything):
 
 
 def test_speedups_by_hand(everything):
-    speedups = summarise(everything)["speedups"]
+    summary = summarise(everything)
+    speedups = summary["speedups"]
     assert not [entry for entry in speedups if entry["mask"] == "full"]
     topk = find(speedups, task="even_pairs", mask="topk:5", quantity="train")
     assert topk["estimate"] == pytest.approx((27 / 8 * 15 / 6 * 33 / 9) ** (1 / 3))
-    assert (topk["interval_kind"], topk["text"]) == ("student_t_95", "3.1× [1.9, 5.2]")
-    assert (topk["median_seconds_baseline"], topk["median_seconds_mask"]) == ("33.8", "10")
+    assert (topk["interval_kind"], str(speed_up_words(topk))) == ("student_t_95", "3.1× [1.9, 5.2]")
+    assert paired_seconds(summary, topk) == ("33.8", "10")
     heldout = find(speedups, task="even_pairs", mask="topk:5", quantity="heldout")
     assert heldout["estimate"] == pytest.approx((29 / 10 * 17 / 8 * 35 / 11) ** (1 / 3))
     banded = find(speedups, task="missing_duplicate_string", mask="banded:5", quantity="train")
     assert (banded["n_pairs"], banded["undetermined"]) == (2, 2)
-    assert banded["without_pair"] == [{"seed": 2, "reason": "mask failed"}]
+    assert [one.to_json() for one in banded["without_pair"]] == [{"seed": 2, "baseline": None, "mask": "failed"}]
     censored = find(speedups, task="missing_duplicate_string", mask="topk:5", quantity="train")
     assert [(pair["lower"], pair["upper"]) for pair in censored["pairs"]] == [
         (40 / 26, None),
         (40 / 30, None),
         (0, 36 / 40),
     ]
-    assert censored["text"] == "median > 1.3× (2 faster, 1 slower of 3)"
+    assert str(speed_up_words(censored)) == "median > 1.3× (2 faster, 1 slower of 3)"
     assert censored["restricted_mean_ratio"] == pytest.approx((40 + 40 + 36) / (26 + 30 + 40))
 
 
@@ -144,8 +148,7 @@ def test_a_run_that_ended_below_the_budget_now_asked_for_is_unfinished(tmp_path,
     assert (told["status"], told["epochs_to_tau"], told["epochs_to_heldout_tau"]) == ("unfinished", 39, None)
     assert find_run(mask="full", seed=0)["status"] == "reached"
     assert [find_run(mask="block:5", seed=seed)["status"] for seed in (0, 1)] == ["diverged", "failed"]
-    text = find(after["aggregates"], mask="topk:5")["epochs_to_tau_text"]
-    assert text == ">40 (unfinished), 39"
+    assert epochs_of(after.runs_of("even_pairs", "topk:5"), "train") == ">40 (unfinished), 39"
     # what is known before the first epoch stays
     for name in ("majority_accuracy", "parameters"):
         for kept, was in zip(after["runs"], before["runs"], strict=True):
@@ -156,10 +159,10 @@ def test_a_run_that_ended_below_the_budget_now_asked_for_is_unfinished(tmp_path,
     ("change", "message"),
     [
         ({"tasks": {"even_pairs": {"training": {"epochs": "9"}}}}, "tasks.even_pairs.training.epochs is '9'"),
-        ({"defaults": {"training": {"epochs": 9.0}}}, "defaults.training.epochs is 9.0"),
-        ({"defaults": {"training": {"epochs": None}}}, "defaults.training.epochs is None"),
-        ({"defaults": {"training": {"epochs": -1}}}, "defaults.training.epochs is -1"),
-        ({"defaults": {"training": 9}}, "defaults.training is 9"),
+        ({"defaults": {"training": {"epochs": 9.0}}}, "defaults.training.epochs is '9.0'"),
+        ({"defaults": {"training": {"epochs": None}}}, "defaults.training.epochs is 'None'"),
+        ({"defaults": {"training": {"epochs": -1}}}, "defaults.training.epochs is '-1'"),
+        ({"defaults": {"training": 9}}, "defaults.training is '9'"),
         ({"tasks": {"even_pairs": 9}}, "tasks.even_pairs is '9'"),
     ],
 )
@@ -176,8 +179,8 @@ def test_seeds_of_both_masks_are_paired_whatever_their_order(tmp_path):
     shutil.rmtree(folder / "runs/even_pairs/full/seed-0")
     entry = find(summarise(folder)["speedups"], mask="topk:5", quantity="train")
     assert [pair["seed"] for pair in entry["pairs"]] == [1]
-    assert entry["text"] == "2.5× (1 pair)"
-    assert entry["without_pair"] == [{"seed": 0, "reason": "baseline unfinished"}]
+    assert str(speed_up_words(entry)) == "2.5× (1 pair)"
+    assert [one.to_json() for one in entry["without_pair"]] == [{"seed": 0, "baseline": "unfinished", "mask": None}]
 
 
 def test_tasks_carry_chance_majority_and_shared_hyperparameters(everything):
@@ -188,18 +191,20 @@ def test_tasks_carry_chance_majority_and_shared_hyperparameters(everything):
     assert task["hyperparameters"]["model"] == {"num_hidden_layers": 3}
     assert task["differing"] == []
     assert (summary["tau"], task["tau"]) == (0.95, 0.95)
-    assert find(summary["reach"], task="even_pairs", mask="banded:5")["text"] == "±6 of 20 positions"
+    reach = find(summary["reach"], task="even_pairs", mask="banded:5")
+    assert (reach["kind"], reach["left"], reach["length"]) == ("window", 6, 20)
     assert summary["machine"]["cores"] == 2
     assert summary["versions"]["torch"] == "2.13.0"
 
 
 def test_runs_of_several_machines_are_counted_by_machine(tmp_path):
     folder = write_run_directory(tmp_path, {"even_pairs": {"full": [10, 12], "topk:5": [8, "unfinished"]}})
-    assert "machines" not in summarise(folder)  # nothing recorded: experiment.json tells where
+    assert summarise(folder)["machines"] == []  # nothing recorded: experiment.json tells where
     here = {"platform": "Linux", "processor": "one of our own", "cores": 4}
     path = folder / "runs/even_pairs/full/seed-1/result.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "machine": here}))
-    assert write_summary(folder)["machines"] == [{"machine": None, "runs": 2}, {"machine": here, "runs": 1}]
+    machines = [entry.to_json() for entry in write_summary(folder)["machines"]]
+    assert machines == [{"machine": None, "runs": 2}, {"machine": here, "runs": 1}]
     page = write_report(folder).read_text()
     assert "2 runs: machine not recorded." in page
     assert "1 run: platform Linux, processor one of our own, cores 4." in page
@@ -222,8 +227,9 @@ def test_the_files_agree_and_hold_strict_json(everything):
     def refuse(constant):
         raise AssertionError(constant)
 
+    write_report(everything)
     text = (everything / "summary.json").read_text(encoding="utf-8")
-    assert json.loads(text, parse_constant=refuse) == json.loads(json.dumps(summary))
+    assert json.loads(text, parse_constant=refuse) == summary.to_json()
     with open(everything / "summary.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(summary["runs"])
@@ -242,7 +248,6 @@ def test_losses_that_are_not_numbers_do_not_reach_the_json(everything):
     path.write_text("\n".join([*lines[:-1], lines[-1].replace("null", "NaN", 1)]) + "\n")
     run = find(write_summary(everything)["runs"], task="even_pairs", mask="block:5", seed=1)
     assert run["history"][-1]["train_loss"] is None
-    assert not any(isinstance(v, float) and math.isnan(v) for row in run["history"] for v in row.values())
 
 
 SEED = "runs/even_pairs/topk-5/seed-0"
@@ -252,20 +257,20 @@ SEED = "runs/even_pairs/topk-5/seed-0"
     ("path", "change", "message"),
     [
         ("experiment.json", lambda text: text[:40], "not JSON"),
-        ("experiment.json", lambda text: text.replace('"masks"', '"masques"'), "has no 'masks'"),
+        ("experiment.json", lambda text: text.replace('"masks"', '"masques"'), "masks is missing"),
         (f"{SEED}/spec.json", lambda text: text[:-9], "not JSON"),
-        (f"{SEED}/spec.json", lambda text: text.replace('"mask"', '"masque"'), "has no 'mask'"),
-        (f"{SEED}/spec.json", lambda text: text.replace('"tau"', '"t"'), "has no 'tau'"),
-        (f"{SEED}/history.jsonl", lambda text: text[:-20], "line 10 is not JSON"),
+        (f"{SEED}/spec.json", lambda text: text.replace('"mask"', '"masque"'), "mask is missing"),
+        (f"{SEED}/spec.json", lambda text: text.replace('"tau"', '"t"'), "training.tau is missing"),
+        (f"{SEED}/history.jsonl", lambda text: text[:-20], "line 10: it is not JSON"),
         (f"{SEED}/history.jsonl", lambda text: text.replace('"epoch": 4,', '"epoch": 5,'), "line 4 is epoch 5"),
-        (f"{SEED}/history.jsonl", lambda text: text.replace("0.991", "1.991"), "train_accuracy 1.991"),
-        (f"{SEED}/history.jsonl", lambda text: text.replace("0.991", "NaN"), "train_accuracy nan"),
+        (f"{SEED}/history.jsonl", lambda text: text.replace("0.991", "1.991"), "train_accuracy is '1.991'"),
+        (f"{SEED}/history.jsonl", lambda text: text.replace("0.991", "NaN"), "train_accuracy is 'nan'"),
         (
             f"{SEED}/history.jsonl",
             lambda text: re.sub(r'"heldout_accuracy": [0-9.]+', '"heldout_accuracy": null', text, count=1),
-            "heldout_accuracy None",
+            "heldout_accuracy is 'None'",
         ),
-        (f"{SEED}/history.jsonl", lambda text: text.replace('"seconds"', '"sec"'), "has no 'seconds'"),
+        (f"{SEED}/history.jsonl", lambda text: text.replace('"seconds"', '"sec"'), "seconds is missing"),
         (f"{SEED}/history.jsonl", lambda text: text.split("\n", 1)[0] + "\n", "epochs_trained is 10"),
         (f"{SEED}/result.json", lambda text: "", "not JSON"),
         (f"{SEED}/result.json", lambda text: text.replace('"reached"', '"arrived"', 1), "status is 'arrived'"),
@@ -310,5 +315,5 @@ def test_a_comparison_without_an_epoch_yet(tmp_path):
     folder = write_run_directory(tmp_path / "run", {"even_pairs": {"full": ["missing"], "topk:5": ["unfinished:0"]}})
     summary = write_summary(folder)
     entry = find(summary["speedups"], quantity="train")
-    assert (entry["n_pairs"], entry["text"]) == (0, "no pairs")
+    assert (entry["n_pairs"], str(speed_up_words(entry))) == (0, "no pairs")
     assert find(summary["aggregates"], mask="topk:5")["common_epoch"] is None

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hf_semfocus.comparison.run_directory import Run
 from hf_semfocus.comparison.theory import predictions
 from hf_semfocus.report.theory import sentences, table
+from hf_semfocus.schema import Epoch, RunResult, SpecRecord
+from hf_semfocus.summary_schema import SpeedUpEntry, Summary
+from hf_semfocus.training.run_files import Run
 
 TASKS = [f"task_{index}" for index in range(7)]
 MASKS = ["full", "topk:1", "topk:5", "banded:5"]
@@ -18,25 +20,28 @@ def run(task, mask, seed, epochs, ratio, budget=100, reached=True, gradient=1.0)
     """A run that gets there in its last epoch, with the dispersion ratio and gradients given."""
     trained = epochs if reached else budget
     history = [
-        {
-            "epoch": epoch,
-            "train_accuracy": 0.99 if reached and epoch == trained else 0.5,
-            "heldout_accuracy": 0.9,
-            "train_loss": 1.0 - epoch / (2 * trained),
-            "analysis_gradient_norm": gradient * epoch,
+        Epoch(
+            epoch=epoch,
+            train_accuracy=0.99 if reached and epoch == trained else 0.5,
+            heldout_accuracy=0.9,
+            train_loss=1.0 - epoch / (2 * trained),
+            train_seconds=epoch,
+            seconds=epoch,
+            analysis_gradient_norm=gradient * epoch,
             **({} if ratio is None else {"analysis_dispersion_ratio": ratio}),
-            "analysis_dispersion_mask_mean": 2.0,
-        }
+            analysis_dispersion_mask_mean=2.0,
+        )
         for epoch in range(1, trained + 1)
     ]
     spec = {"task": task, "mask": mask, "seed": seed, "training": {"tau": 0.95, "heldout_tau": 0.95, "epochs": budget}}
-    result = {"status": "reached" if reached else "censored", "initial_analysis": {"analysis_gradient_norm": gradient}}
-    return Run(spec, Path("."), history, result)
+    start = {"analysis_gradient_norm": gradient}
+    result = RunResult(status="reached" if reached else "censored", initial_analysis=start)
+    return Run(SpecRecord.model_validate(spec), Path("."), history, result)
 
 
 def entries(speedups):
     return [
-        {"task": task, "mask": mask, "quantity": "train", "restricted_mean_ratio": value}
+        SpeedUpEntry.model_construct(task=task, mask=mask, quantity="train", restricted_mean_ratio=value)
         for (task, mask), value in speedups.items()
     ]
 
@@ -80,7 +85,7 @@ def test_fewer_than_six_tasks_give_points_and_no_correlation():
     entry = of(found, "dispersion_ratio")
     assert (entry["rho"], entry["n"], entry["tasks"], entry["verdict"]) == (None, 15, 5, "too few tasks")
     assert len(found["units"]) == 20
-    (_, text) = sentences({"analysis": found})[0]
+    (_, text) = sentences(Summary.model_construct(analysis=found))[0]
     assert "not judged, 15 points on 5 tasks are too few" in text
 
 
@@ -105,7 +110,7 @@ def test_what_is_not_defined_stays_so():
     assert full["separation"] is None
     assert topk["speedup"] is None
     assert topk["trajectory_ratio_matched"] is None
-    row = table({"analysis": found})[0]
+    row = table(Summary.model_construct(analysis=found))[0]
     assert [row[name] for name in ("separation", "mask_stability", "trajectory_median")] == ["n/a"] * 3
     assert predictions([], "full", []) is None
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_semfocus.experiments.experiment import Experiment, changed_note, read_yaml
-from hf_semfocus.experiments.options import parse_length, parse_setting
+from hf_semfocus.data.options import parse_length
+from hf_semfocus.experiments.experiment import Experiment, changed_note
+from hf_semfocus.experiments.options import nested, read_yaml
 from hf_semfocus.experiments.presets import PRESETS, preset
 from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference, mask_slug, spread_seed
 
@@ -22,10 +23,10 @@ from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference, m
         ({"mask": "tokp:5"}, ["tokp", "topk"]),
         ({"seed": -1}, ["seed", "-1"]),
         ({"train_size": 0}, ["train_size", "0"]),
-        ({"model": {1: 2}}, ["key 1"]),
-        ({"task_options": {1: 2}}, ["key 1"]),
-        ({"task_options": {"length": 10}}, ["length", "the run's own"]),
-        ({"task_options": {"seed": 7}}, ["seed", "the run's own"]),
+        ({"model": {1: 2}}, ["model", "1"]),
+        ({1: 2}, ["'1'"]),
+        ({"task_options": {"length": 10}}, ["length", "the run's"]),
+        ({"task_options": {"seed": 7}}, ["seed", "the run's"]),
         ({"task_options": {"pooling": "cls"}}, ["pooling", "model.pooling"]),
         ({"model": {"pad_token_id": 5}}, ["pad_token_id", "itself"]),
         ({"model": {"problem_type": "regression"}}, ["problem_type", "itself"]),
@@ -56,6 +57,19 @@ def test_impossible_values_are_refused_in_words(values, words):
         RunSpec.from_dict({"task": "even_pairs", **values})
     for word in words:
         assert word in str(caught.value)
+
+
+def test_making_a_specification_reads_nothing_and_resolving_it_does(tmp_path):
+    spec = RunSpec("even_pairs", mask="nobody:3", imports=(str(tmp_path / "missing.py"),), model={"hidden_size": -1})
+    experiment = Experiment("x", {"nope": {"imports": ["missing.py"]}}, ("full", "nobody:3"), (0,))
+    assert (spec.length, spec.mask_source, experiment.masks) == (None, None, ("full", "nobody:3"))
+    with pytest.raises(ValueError, match="missing"):
+        spec.resolved()
+    with pytest.raises(ValueError, match="nobody"):
+        experiment.resolved()
+    with pytest.raises(ValueError, match="seed"):
+        RunSpec("even_pairs", seed=-1)
+    assert RunSpec("listops", mask="topk : 5", length=None).resolved().to_dict()["length"] == [500, 600]
 
 
 def test_a_specification_survives_json():
@@ -91,10 +105,10 @@ class Own(MaskStrategy):
         file = tmp_path / folder / "spec_own_masks.py"
         file.write_text(text)
         monkeypatch.delitem(sys.modules, "spec_own_masks", raising=False)
-        specs[folder] = RunSpec(task="even_pairs", mask="spec_own", imports=(str(file),)).to_dict()
+        specs[folder] = RunSpec(task="even_pairs", mask="spec_own", imports=(str(file),)).resolved().to_dict()
     assert difference(specs["a"], specs["b"]) is None
     assert "mask_source" in difference(specs["a"], specs["c"])
-    assert RunSpec(task="even_pairs", mask="full", imports=(str(file),)).mask_source is None
+    assert RunSpec(task="even_pairs", mask="full", imports=(str(file),)).resolved().mask_source is None
 
 
 @given(st.integers(0, 2**31 - 2))
@@ -185,16 +199,16 @@ def test_the_paper_s_presets_are_what_its_authors_ran(name, without):
 
 def test_a_size_that_no_input_has_and_positions_that_are_too_few_are_refused():
     with pytest.raises(ValueError, match=r"pad_to_multiple_of of band:9 is 9; allowed: 1 … 8"):
-        replace(preset("paper-nnch"), defaults={**preset("paper-nnch").defaults, "length": 8})
+        replace(preset("paper-nnch"), defaults={**preset("paper-nnch").defaults, "length": 8}).resolved()
     values = {"attend_padding": True, "pad_to_multiple_of": 9, "num_global_tokens": 3}
     for task, options, needed in (
         ("even_pairs", {}, 48),
         ("stack_manipulation", {"answer": "top"}, 48),
         ("stack_manipulation", {}, 84),
     ):
-        RunSpec(task, model={**values, "max_position_embeddings": needed}, task_options=options)
+        RunSpec(task, model={**values, "max_position_embeddings": needed}, task_options=options).resolved()
         with pytest.raises(ValueError, match=rf"max_position_embeddings is {needed - 1}; allowed: at least {needed}"):
-            RunSpec(task, model={**values, "max_position_embeddings": needed - 1}, task_options=options)
+            RunSpec(task, model={**values, "max_position_embeddings": needed - 1}, task_options=options).resolved()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +235,7 @@ def test_a_size_that_no_input_has_and_positions_that_are_too_few_are_refused():
         ({"defaults": {"training": "abc"}}, ["training", "abc"]),
         ({"defaults": {"training": None}}, ["training", "None"]),
         ({"defaults": {"training": "abc"}, "tasks": {"even_pairs": {"training": {"epochs": 1}}}}, ["training", "abc"]),
-        ({"tasks": [["a"]]}, ["tasks", "names"]),
+        ({"tasks": [["a"]]}, ["tasks", "mapping"]),
         ({"defaults": {"imports": 3}}, ["imports", "3"]),
         ({"note": ["a"]}, ["note"]),
         ({"tasks": {"nope": {}}}, ["nope"]),
@@ -279,7 +293,7 @@ def test_a_comparison_s_own_record_and_json_are_read(tmp_path):
     path.write_text(json.dumps({**record, "units": [unit.name for unit in experiment.units()]}))
     assert Experiment.from_yaml(path) == experiment
     without = {name: value for name, value in record.items() if name != "defaults"}
-    wrong = [({"format": bad}, "format is") for bad in (2, -1, None, "1", True, [1])]
+    wrong = [({"format": bad}, "format is") for bad in (2, -1, None, "1", [1])]
     for values, words in (*(({**record, **bad}, words) for bad, words in wrong), (without, "lacks defaults")):
         path.write_text(json.dumps(values))
         with pytest.raises(ValueError, match=rf"experiment\.json is not what `semfocus compare` records.*{words}"):
@@ -290,7 +304,7 @@ def test_a_comparison_s_own_record_and_json_are_read(tmp_path):
     path.write_text(json.dumps({"command": "semfocus compare", **experiment.to_dict()}))
     with pytest.raises(ValueError, match="unknown experiment option 'command'"):
         Experiment.from_yaml(path)
-    for text, words in (("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "holds list")):
+    for text, words in (("{", "is not YAML"), ("[]", "holds a list")):
         path.write_text(text)
         with pytest.raises(ValueError, match=words):
             Experiment.from_yaml(path)
@@ -301,26 +315,13 @@ def test_files_of_options_are_read_alike_in_yaml_and_json(tmp_path):
         (tmp_path / name).write_text(text)
         return read_yaml(tmp_path / name)
 
-    for name in ("a.json", "a.JSON", "a.yaml", "a.yml", "a"):
-        assert read(name, '{"a": 1e-05, "b": -2.5E+3, "c": 1, "d": "1e-5"}') == {
-            "a": 1e-05,
-            "b": -2500.0,
-            "c": 1,
-            "d": "1e-5",
-        }
-        with pytest.raises(ValueError, match=rf"{name} is not .*'a' is given twice"):
+    for name in ("a.json", "a.yaml", "a"):
+        values = {"a": 1e-05, "b": -2500.0, "c": 1, "d": "1e-5"}
+        assert read(name, '{"a": 1e-05, "b": -2.5E+3, "c": 1, "d": "1e-5"}') == values
+        with pytest.raises(ValueError, match=rf"{name} is not YAML.*a"):
             read(name, '{"a": 1, "a": 2}')
     assert read("a.yaml", "a: 1e-5\nb: 1e5x") == {"a": 1e-5, "b": "1e5x"}
     assert read("a.yaml", "b: &b {x: 1}\na: {<<: *b, x: 2}\nc: [*b, *b]")["a"] == {"x": 2}
-    with pytest.raises(ValueError, match="holds itself"):
-        read("a.yaml", "a: &m {b: [*m]}")
-    with pytest.raises(ValueError, match=r"a\.json is not JSON"):
-        read("a.json", '{"a": ' + "9" * 5000 + "}")
-    for name in ("a.json", "a.yaml"):
-        with pytest.raises(ValueError, match=r"is not (JSON|YAML): maximum recursion"):
-            read(name, '{"a":' * 900 + "1" + "}" * 900)
-    with pytest.raises(ValueError, match="is a folder"):
-        read_yaml(tmp_path)
 
 
 def test_an_unknown_preset_gets_a_suggestion():
@@ -328,14 +329,16 @@ def test_an_unknown_preset_gets_a_suggestion():
         preset("quikstart")
 
 
-def test_settings_are_typed():
-    assert parse_setting("training.learning_rate=1e-3") == (["training", "learning_rate"], 0.001)
-    assert parse_setting("training.stop_early=false") == (["training", "stop_early"], False)
-    assert parse_setting("model.hidden_act=gelu") == (["model", "hidden_act"], "gelu")
-    assert parse_length("500-600") == (500, 600)
-    for bad in ("x", "=3", "a.b.c=1", "modle.hidden_act=gelu"):
-        with pytest.raises(ValueError, match="--set"):
-            parse_setting(bad)
+def test_settings_are_typed_and_go_over_named_values():
+    settings = ["training.learning_rate=1e-3", "training.stop_early=false", "model.hidden_act=gelu", "length=500-600"]
+    assert nested({"training.epochs": 3, "length": "40"}, settings) == {
+        "training": {"epochs": 3, "learning_rate": 0.001, "stop_early": False},
+        "model": {"hidden_act": "gelu"},
+        "length": "500-600",
+    }
+    with pytest.raises(ValueError, match="--set"):
+        nested({}, ["a=[1"])
+    assert parse_length("500-600") == RunSpec("listops", length="500-600").length == (500, 600)
     for bad in ("", "forty", "5-", "-5", "1.5"):
         with pytest.raises(ValueError, match="length"):
             parse_length(bad)
@@ -386,8 +389,8 @@ def test_without_variants_what_is_stored_is_as_it_was_before_there_were_any():
         ({"baseline": "narrow"}, ["'narrow'", "wide, topk:5", "mask specification"]),
         ({"baseline": 3}, ["baseline", "3"]),
         ({"variants": ["wide"]}, ["variants", "mapping"]),
-        ({"variants": {"wide": "banded:5"}}, ["'wide'", "mask", "fields"]),
-        ({"variants": {"wide": {"num_hidden_layers": 3}}}, ["'wide'", "mask"]),
+        ({"variants": {"wide": "banded:5"}}, ["variants.wide", "mapping"]),
+        ({"variants": {"wide": {"num_hidden_layers": 3}}}, ["variants.wide", "mask"]),
         ({"variants": {"wide": {"mask": "banded:5", "hiden_size": 3}}}, ["hiden_size", "hidden_size"]),
         ({"variants": {"../up": {"mask": "full"}}, "masks": ["full", "../up"]}, ["variant", "letters"]),
         ({"variants": {"topk-5": {"mask": "full"}}, "masks": ["full", "topk-5", "topk:5"]}, ["share a folder"]),

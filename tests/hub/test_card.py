@@ -20,7 +20,8 @@ from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.hub.card import read_facts, write_card
 from hf_semfocus.hub.card_words import limits
 from hf_semfocus.hub.facts import train_command, write_facts
-from hf_semfocus.training.run import build_model, run_unit
+from hf_semfocus.training.run import train_run
+from hf_semfocus.training.setup import build_model
 from tests.hub.cards import card_problem
 from tests.model.isolated import run as run_isolated
 from tests.report.synthetic import write_run_directory
@@ -104,7 +105,7 @@ def trained(tmp_path_factory):
     """A real run that keeps its best weights, which are not its last."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     training = {**TINY["training"], "epochs": 12, "keep": "best", "learning_rate": 1.0}
-    run_unit(RunSpec.from_dict({**TINY, "task": "parity_check", "mask": "topk:3", "training": training}), folder)
+    train_run(RunSpec.from_dict({**TINY, "task": "parity_check", "mask": "topk:3", "training": training}), folder)
     return folder
 
 
@@ -144,7 +145,7 @@ def test_the_command_in_the_card_makes_the_same_checkpoint_and_card(trained, tmp
 
 def test_a_task_with_sequences_as_output(tmp_path):
     spec = RunSpec.from_dict({**TINY, "task": "reverse_string", "mask": "full"})
-    run_unit(spec, tmp_path / "run")
+    train_run(spec, tmp_path / "run")
     card = checked(write_card(write_facts(tmp_path / "run"), dataset="user/rows"))
     whole, token = card.data.eval_results
     last = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
@@ -285,7 +286,7 @@ def test_the_command_carries_every_setting(tmp_path, monkeypatch):
     command = train_command(spec.to_dict(), "out")
     made = []
     monkeypatch.setattr(
-        "hf_semfocus.training.run.run_unit", lambda spec, *rest, **named: made.append(spec) or sys.exit(0)
+        "hf_semfocus.training.run.train_run", lambda spec, *rest, **named: made.append(spec) or sys.exit(0)
     )
     with pytest.raises(SystemExit):
         main(command.split()[1:])

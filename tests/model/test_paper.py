@@ -14,7 +14,7 @@ from hf_semfocus.experiments.presets import preset
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.model.paper import PAPER_VARIANTS
 from hf_semfocus.training.rows import TensorRows, already_batched
-from hf_semfocus.training.run import training_arguments
+from hf_semfocus.training.setup import training_arguments
 from hf_semfocus.training.trainer import SemFocusTrainer
 
 from .contract import CLASSES, batch, every_class, every_head, gradients, labelled, make, same_tensors

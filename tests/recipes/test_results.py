@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hf_semfocus.files import read_record
+from hf_semfocus.summary_schema import Analysis, Matched, MatchedPair, Summary
 from recipes.reproduction import archive, blocks, claims, readme, rules
 from tests.report.synthetic import EVERYTHING, write_run_directory
 
@@ -57,9 +59,9 @@ def check_summary(stored, run_dir):
     from hf_semfocus.comparison.summary import summarise
     from hf_semfocus.report.tables import markdown_table
 
-    made = json.loads(json.dumps(archive.stored_summary(summarise(run_dir))))
+    made = archive.stored_summary(summarise(run_dir))
     assert markdown_table(made) in (stored / "README.md").read_text(encoding="utf-8") + "\n"
-    assert json.loads((stored / "summary.json").read_text(encoding="utf-8")) == numbers(made)
+    assert read_record(stored / "summary.json", Summary, "").to_json() == numbers(made.to_json())
 
 
 def own_epochs(run_dir):
@@ -246,7 +248,7 @@ def test_the_same_runs_give_the_same_bytes_and_other_runs_replace_them_whole(syn
     assert (target / "left_over.png").exists()
     summary = (target / "summary.json").read_bytes()
     (target / "summary.json").write_text('{"tasks": [{}]}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"damaged summary\.json .* give --replace"):
+    with pytest.raises(ValueError, match=r"summary\.json .* give --replace"):
         archive.store(run_dir, target, pictures=())
     (target / "summary.json").write_bytes(summary)
     history = next(other.rglob("history.jsonl"))
@@ -264,15 +266,15 @@ def test_the_same_runs_give_the_same_bytes_and_other_runs_replace_them_whole(syn
 
 def test_what_a_store_would_lose_is_known():
     lost = archive.lost
-    kept = json.loads((RESULTS / "theory" / "summary.json").read_text(encoding="utf-8"))
+    kept = read_record(RESULTS / "theory" / "summary.json", Summary, "")
     assert lost(kept, kept) is None
-    longer, hotter = (json.loads(json.dumps(kept)) for _ in range(2))
-    for task in longer["tasks"]:
-        task["hyperparameters"]["training"]["epochs"] = 90
+    longer, hotter = (kept.model_copy(deep=True) for _ in range(2))
+    for task in longer.tasks:
+        task.hyperparameters["training"]["epochs"] = 90
     assert lost(kept, longer) is None
-    hotter["tasks"][0]["hyperparameters"]["model"]["attention_gain"] = 2.0
-    assert lost(kept, hotter) == f"another comparison, with other settings of {kept['tasks'][0]['name']}"
-    shorter = {**kept, "runs": kept["runs"][1:]}
+    hotter.tasks[0].hyperparameters["model"]["attention_gain"] = 2.0
+    assert lost(kept, hotter) == f"another comparison, with other settings of {kept.tasks[0].name}"
+    shorter = kept.model_copy(update={"runs": kept.runs[1:]})
     assert lost(shorter, kept) is None
     assert lost(kept, shorter).startswith("1 finished runs that are not there now, even_pairs/full/seed-0")
 
@@ -313,14 +315,14 @@ def test_a_store_killed_between_its_renames_is_mended(synthetic, tmp_path):
 
 def stopped_run(folder, spec, after):
     """A run that stopped in its epoch `after` + 1, in a comparison's folder."""
-    from hf_semfocus.training.run import run_unit
+    from hf_semfocus.training.run import train_run
 
     def stop(entry):
         if entry["epoch"] > after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_unit(spec, folder / "runs" / spec.name, on_epoch=stop)
+        train_run(spec, folder / "runs" / spec.name, on_epoch=stop)
 
 
 @pytest.mark.slow
@@ -354,10 +356,10 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     assert not any(str(tmp_path).encode() in path.read_bytes() for path in run.rglob("*") if path.is_file())
     (told,) = json.loads((run / "machines.json").read_text(encoding="utf-8"))
     assert told["epochs"] == 2
-    monkeypatch.setattr("hf_semfocus.training.run.machine", lambda: {**told["machine"], "processor": "another"})
+    monkeypatch.setattr("hf_semfocus.training.results.machine", lambda: {**told["machine"], "processor": "another"})
     seen = []
-    result = training.run_unit(spec, run, on_epoch=seen.append)
-    whole = training.run_unit(spec, tmp_path / "whole" / "runs" / spec.name)
+    result = training.train_run(spec, run, on_epoch=seen.append)
+    whole = training.train_run(spec, tmp_path / "whole" / "runs" / spec.name)
     assert [entry["epoch"] for entry in seen] == [3, 4]
     weights = [
         path / spec.name / "model" / "model.safetensors" for path in (back / "runs", tmp_path / "whole" / "runs")
@@ -375,7 +377,7 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fault", ["large", "half", "ended"])
 def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_path, monkeypatch, fault):
-    from hf_semfocus.training.checkpoints import mark_whole
+    from hf_semfocus.training.checkpoints import write_manifest
 
     run_dir = shutil.copytree(synthetic[0], tmp_path / "run")
     unfinished = next(
@@ -386,7 +388,7 @@ def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_pa
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text('{"epoch": 12.0}')
     (checkpoint / "model.safetensors").write_bytes(bytes(1000))
-    mark_whole(checkpoint)
+    write_manifest(checkpoint)
     if fault == "large":
         monkeypatch.setattr(archive, "LARGEST_CHECKPOINT", 100)
     elif fault == "half":
@@ -663,7 +665,9 @@ def test_parity_near_and_above_chance(summary_of):
     assert verdicts({"reduced": near})["parity_near_chance", "reduced size"] == "reproduced"
     both = near["runs"] + summary_of({"parity_check": {"full": [10] * 3, "topk:5": [10, 11, 12]}})["runs"]
     runs = [run for run in both if (run["mask"] == "full") == (run["status"] == "censored")]
-    assert verdicts({"reduced": {**near, "runs": runs}})["parity_near_chance", "reduced size"] == "mixed"
+    assert (
+        verdicts({"reduced": near.model_copy(update={"runs": runs})})["parity_near_chance", "reduced size"] == "mixed"
+    )
 
 
 def test_about_1_3(summary_of):
@@ -683,11 +687,11 @@ def test_dispersion_and_lipschitz_estimates_over_the_tasks(summary_of):
 
     def with_ratios(by_task):
         matched = [
-            {"task": task, "mask": "topk:5", "quantity": "gradient", "ratio": math.prod(ratios) ** (1 / len(ratios)),
-             "pairs": [{"ratio": value} for value in ratios]}
+            Matched.model_construct(task=task, mask="topk:5", quantity="gradient",
+                                    pairs=[MatchedPair(seed=seed, ratio=value) for seed, value in enumerate(ratios)])
             for task, ratios in by_task.items()
         ]  # fmt: skip
-        return [{**summary, "analysis": {"matched": matched}}]
+        return [summary.model_copy(update={"analysis": Analysis.model_construct(matched=matched)})]
 
     lower, higher = [0.5, 0.6, 0.55], [1.5, 1.6, 1.55]
     judge = rules.smaller_lipschitz
@@ -727,9 +731,9 @@ def test_a_result_of_another_experiment_under_a_name_is_refused(summary_of):
         ({"hyperparameters": {"model": {"norm_position": "pre"}, "training": {}}}, "norm_position 'pre'"),
     ):
         with pytest.raises(ValueError, match=words):
-            claims.check("reduced", {**fine, "tasks": [{**fine["tasks"][0], **change}]})
-    other = json.loads(json.dumps(fine))
-    other["tasks"][0]["hyperparameters"]["training"]["batch_size"] = 7
+            claims.check("reduced", fine.model_copy(update={"tasks": [fine.tasks[0].model_copy(update=change)]}))
+    other = fine.model_copy(deep=True)
+    other.tasks[0].hyperparameters["training"]["batch_size"] = 7
     claims.check_beside("k_sweep", fine, "reduced", fine)
     with pytest.raises(ValueError, match=r"k_sweep: even_pairs has training\.batch_size 7"):
         claims.check_beside("k_sweep", other, "reduced", fine)
@@ -751,7 +755,7 @@ def test_claims_of_a_damaged_or_absent_folder(tmp_path, capsys):
 
 
 def test_claims_of_a_summary_with_a_damaged_part(tmp_path, capsys, summary_of):
-    whole = json.loads(json.dumps(summary_of(dict.fromkeys(NNCH, FASTER))))
+    whole = summary_of(dict.fromkeys(NNCH, FASTER)).to_json()
     (tmp_path / "reduced").mkdir()
     (tmp_path / "reduced" / "histories.tar.xz").touch()
     file = tmp_path / "reduced" / "summary.json"

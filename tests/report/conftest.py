@@ -1,10 +1,10 @@
 """Summaries of synthetic run directories, made once."""
 
-import json
-
 import pytest
 
 from hf_semfocus.comparison.summary import write_summary
+from hf_semfocus.files import read_record
+from hf_semfocus.summary_schema import Summary
 from tests.report.synthetic import EVERYTHING, QUICKSTART, write_run_directory
 
 
@@ -22,4 +22,4 @@ def run_directories(tmp_path_factory):
 @pytest.fixture
 def summary_of(run_directories):
     """A fresh copy of a summary, which a test may change."""
-    return lambda name: json.loads((run_directories[name] / "summary.json").read_text(encoding="utf-8"))
+    return lambda name: read_record(run_directories[name] / "summary.json", Summary, "")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hf_semfocus.experiments.spec import mask_slug
+
 CHANCE = {
     "even_pairs": 0.5, "cycle_navigation": 0.2, "missing_duplicate_string": 0.5, "parity_check": 0.5, "solve_equation": 0.2,
     "modular_arithmetic_brackets": 0.2, "stack_manipulation": 0.5,
@@ -44,13 +46,21 @@ def many_outcomes(seeds=10):
     return {
         task: {
             mask: [
-                None if (place + number) % 5 == 4 or (number % 3 == 2 and seed > 6) else 6 + (7 * number + 5 * seed + place) % 30
+                None
+                if (place + number) % 5 == 4 or (number % 3 == 2 and seed > 6)
+                else 6 + (7 * number + 5 * seed + place) % 30
                 for seed in range(seeds)
             ]
             for number, mask in enumerate(MASKS)
         }
         for place, task in enumerate(CHANCE)
     }
+
+
+def update(record, **changes):
+    """Changes fields of a summary's record, which is otherwise as it was."""
+    for name, value in changes.items():
+        setattr(record, name, value)
 
 
 def accuracy_at(epoch, target, chance, phase):
@@ -94,7 +104,7 @@ def write_run_directory(folder, outcomes=None, *, budget=40, generalises=True, n
 
 
 def write_run(folder, task, mask, seed, outcome, budget=40, generalises=True, lag=2):
-    path = folder / "runs" / task / mask.translate(str.maketrans(":;=+", "---_")) / f"seed-{seed}"
+    path = folder / "runs" / task / mask_slug(mask) / f"seed-{seed}"
     path.mkdir(parents=True)
     kind, _, number = outcome.partition(":") if isinstance(outcome, str) else ("", "", "")
     target = outcome if isinstance(outcome, int) else None
@@ -161,13 +171,15 @@ def write_run(folder, task, mask, seed, outcome, budget=40, generalises=True, la
 def write_snapshots(folder, summary):
     """What full and topk:5 of seed 0 attended to at three epochs; returns it: (mask, epoch) → (rows, layers, heads, queries, keys)."""
     generator, made = np.random.default_rng(0), {}
-    for run in summary["runs"]:
-        if run["seed"] == 0 and run["mask"] in ("full", "topk:5"):
-            (folder / run["path"] / "snapshots").mkdir(parents=True)
+    for run in summary.runs:
+        if run.seed == 0 and run.mask in ("full", "topk:5"):
+            (folder / run.path / "snapshots").mkdir(parents=True)
             for epoch in (0, 2, 9):
                 scores = (1 + epoch) * generator.normal(size=(2, 2, 1, 6, 6))
                 weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-                made[run["mask"], epoch] = weights
-                path = folder / run["path"] / "snapshots" / f"epoch-{epoch}.npz"
-                np.savez_compressed(path, weights=weights.astype(np.float16), tokens=np.array([list("011010"), list("110001")]))
+                made[run.mask, epoch] = weights
+                path = folder / run.path / "snapshots" / f"epoch-{epoch}.npz"
+                np.savez_compressed(
+                    path, weights=weights.astype(np.float16), tokens=np.array([list("011010"), list("110001")])
+                )
     return made

@@ -76,7 +76,9 @@ def test_the_filter_and_the_order(browser, pages, width):
         page.locator("thead button[value=epochs]").click()
     else:
         page.select_option("#order", "epochs up")
-    values = rows.evaluate_all("rows => rows.map((row) => Number(row.querySelector('[data-column=epochs]').dataset.value))")
+    values = rows.evaluate_all(
+        "rows => rows.map((row) => Number(row.querySelector('[data-column=epochs]').dataset.value))"
+    )
     assert values == sorted(values)
     assert len(set(values)) > 3
     page.locator("#masks button[value=baseline]").click()

@@ -4,6 +4,7 @@ import pytest
 
 from hf_semfocus.comparison.summary import summarise
 from hf_semfocus.report.findings import blind_warning, findings, headline
+from hf_semfocus.summary_schema import ReachEntry
 from tests.report.synthetic import write_run_directory
 
 
@@ -77,13 +78,19 @@ def test_the_headline_counts_tasks_and_names_masks_that_cannot_see(summary_of):
         summary_of("quickstart")
     )
     summary = summary_of("quickstart")
-    summary["speedups"] = []
+    summary.speedups = []
     assert headline(summary) == "Only full was run: there is nothing to compare."
 
 
 def test_only_a_mask_that_cannot_see_is_warned_of():
     assert blind_warning(None) == ""
-    assert blind_warning({"sees_all": True, "text": "all"}) == ""
-    assert "never leaves its own block of 5" in blind_warning({"sees_all": False, "text": "own block of 5"})
-    assert "at most ±6 of 20" in blind_warning({"sees_all": False, "text": "±6 of 20 positions"})
-    assert "a position sees 1 to 2 of 20" in blind_warning({"sees_all": False, "text": "1 to 2 of 20 positions"})
+
+    def warning(kind, sees_all=False, **numbers):
+        return blind_warning(
+            ReachEntry(task="even_pairs", mask="m", kind=kind, sees_all=sees_all, length=20, **numbers)
+        )
+
+    assert warning("all", sees_all=True) == ""
+    assert "never leaves its own block of 5" in warning("block", most=5)
+    assert "at most ±6 of 20" in warning("window", left=6, right=6)
+    assert "a position sees 1 to 2 of 20" in warning("some", fewest=1, most=2)

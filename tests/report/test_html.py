@@ -9,7 +9,8 @@ import pytest
 
 from hf_semfocus.report.html import _short, outcome, render, write_report
 from hf_semfocus.report.palette import LIGHT
-from tests.report.synthetic import REACH, write_run_directory
+from hf_semfocus.summary_schema import RunEntry, SpeedUpEntry
+from tests.report.synthetic import REACH, update, write_run_directory
 
 VOID = {"meta", "br", "img", "source", "link", "hr", "input"}
 
@@ -93,12 +94,22 @@ def test_every_section_is_there(report):
 
 def test_pictures_are_inside_with_words_and_follow_the_page_s_colours(report):
     path, page = report
-    words = [attributes["aria-label"] for tag, attributes in page.elements if tag == "svg" and "aria-label" in attributes]
+    words = [
+        attributes["aria-label"] for tag, attributes in page.elements if tag == "svg" and "aria-label" in attributes
+    ]
     assert len(words) == 5  # two panels a task, and dispersion against speed-up
     assert all(len(told) > 40 for told in words)
     drawn = path.read_text(encoding="utf-8").partition("</style>")[2]
-    assert not set(re.findall(r"#[0-9a-f]{6}", drawn)) & {LIGHT.ink, LIGHT.faint, LIGHT.grid, LIGHT.paper, LIGHT.baseline}
-    assert {attributes["data-mask"] for tag, attributes in page.elements if tag == "g" and "data-mask" in attributes} == set(REACH)
+    assert not set(re.findall(r"#[0-9a-f]{6}", drawn)) & {
+        LIGHT.ink,
+        LIGHT.faint,
+        LIGHT.grid,
+        LIGHT.paper,
+        LIGHT.baseline,
+    }
+    assert {
+        attributes["data-mask"] for tag, attributes in page.elements if tag == "g" and "data-mask" in attributes
+    } == set(REACH)
     assert sorted(file.name for file in (path.parent / "figures").iterdir()) == [
         "curves.png",
         "dispersion.png",
@@ -109,10 +120,16 @@ def test_pictures_are_inside_with_words_and_follow_the_page_s_colours(report):
 
 def test_many_comparisons_are_one_sentence(summary_of):
     summary = summary_of("everything")
-    summary["tasks"].append({**summary["tasks"][0], "name": "again"})
+    summary.tasks.append(summary.tasks[0].model_copy(update={"name": "again"}))
     for part in ("runs", "aggregates", "speedups", "reach"):
-        summary[part] += [{**entry, "task": "again"} for entry in summary[part] if entry["task"] == "even_pairs"]
-    assert "Of 9 comparisons with full attention (3 masks, 3 tasks, 3 seeds): 3 faster, 5 slower, 1 undecided." in render(summary)
+        summary[part].extend(
+            entry.model_copy(update={"task": "again"}) for entry in list(summary[part]) if entry.task == "even_pairs"
+        )
+    assert (
+        "Of 9 comparisons with full attention (3 masks, 3 tasks, 3 seeds): 2 faster, 2 slower, 5 undecided. "
+            "Most: topk:5 on even_pairs, 3.1× [1.9, 5.2]."
+        in render(summary)
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,17 +145,19 @@ def test_many_comparisons_are_one_sentence(summary_of):
     ],
 )
 def test_a_speed_up_in_a_few_characters(known, told):
-    assert _short({"estimate": None, "low": None, "high": None, "n_pairs": 3, **known}) == told
+    assert (
+        _short(SpeedUpEntry.model_construct(**{"estimate": None, "low": None, "high": None, "n_pairs": 3, **known}))
+        == told
+    )
 
 
 def test_everything_from_the_files_is_escaped(summary_of):
     evil = '<script>alert("x")</script>'
     summary = summary_of("quickstart")
-    summary.update(name=evil, note=evil, command=evil, versions={evil: evil}, machine={evil: evil})
-    summary["runs"][0].update(status="failed", error=evil)
-    summary["tasks"][0]["hyperparameters"]["training"][evil] = evil
-    summary["tasks"][0]["label_histogram"] = {evil: 3}
-    summary["aggregates"][0]["epochs_to_tau_text"] = evil
+    update(summary, name=evil, note=evil, command=evil, versions={evil: evil}, machine={evil: evil})
+    update(summary.runs[0], status="failed", error=evil)
+    summary.tasks[0].hyperparameters["training"][evil] = evil
+    summary.tasks[0].label_histogram = {evil: 3}
     text = render(summary)
     assert "<script>alert" not in text
     assert text.count("&lt;script&gt;") >= 8
@@ -176,7 +195,7 @@ def test_one_mask_and_all_reached(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "is missing"), ("{", "is damaged"), (json.dumps({"format": 9}), "format 9"), ("[]", "format None")],
+    [(None, "is missing"), ("{", "is damaged"), (json.dumps({"format": 9}), "format is '9'"), ("[]", "is damaged")],
 )
 def test_a_summary_that_cannot_be_read_is_named(tmp_path, content, message):
     if content is not None:
@@ -188,24 +207,27 @@ def test_a_summary_that_cannot_be_read_is_named(tmp_path, content, message):
 
 
 def test_outcomes_in_words():
-    run = {"status": "reached", "diverged": True, "epochs_trained": 9, "epochs_to_tau": 5, "error": None}
+    ended = {"status": "reached", "diverged": True, "epochs_trained": 9, "epochs_to_tau": 5, "error": None}
+    run = RunEntry.model_construct(**ended)
     assert outcome(run) == "diverged in epoch 9 after it had reached τ in epoch 5"
-    assert outcome({**run, "diverged": False}) == "reached τ"
-    assert outcome({**run, "status": "censored", "diverged": False}) == "censored: budget used up"
+    run.diverged = False
+    assert outcome(run) == "reached τ"
+    run.status = "censored"
+    assert outcome(run) == "censored: budget used up"
 
 
 def test_the_page_explains_censoring_with_the_budget_that_was_used(summary_of):
     summary = summary_of("everything")
-    assert {run["budget"] for run in summary["runs"]} - {None} == {40}
-    for run in summary["runs"]:
-        run["budget"] = run["budget"] and 30
-    for entry in summary["speedups"]:
-        entry["restricted_at"] = entry["restricted_at"] and 30
+    assert {run.budget for run in summary.runs} - {None} == {40}
+    for run in summary.runs:
+        run.budget = run.budget and 30
+    for entry in summary.speedups:
+        entry.restricted_at = entry.restricted_at and 30
     text = Page(render(summary)).text
     assert "It is shown as “>30”: never dropped, never counted as 30." in text
     assert "the smallest budget of the runs (“at 30”)" in text
-    summary["runs"][0]["budget"] = 25
-    summary["speedups"][0]["restricted_at"] = 25
+    summary.runs[0].budget = 25
+    summary.speedups[0].restricted_at = 25
     text = Page(render(summary)).text
     assert "It is shown as “>” and the epochs it had: never dropped, never counted as those." in text
     assert "the smallest budget of the runs. A run" in text

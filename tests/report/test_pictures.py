@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgba
 
 from hf_semfocus.report import pictures
 from hf_semfocus.report.palette import DARK, LIGHT, mask_styles
+from tests.report.synthetic import update
 
 
 def test_band_by_hand():
@@ -78,8 +79,8 @@ def test_masks_of_which_no_pair_tells_anything_share_one_line(summary_of):
     rows = len(pictures.speedups(summary).axes[0].get_yticklabels())
     for entry in summary["speedups"]:
         if entry["task"] == "even_pairs":
-            pairs = [{**pair, "lower": 0.0, "upper": None} for pair in entry["pairs"]]
-            entry.update(estimate=None, low=0.0, high=None, undetermined=3, n_pairs=3, pairs=pairs)
+            pairs = [pair.model_copy(update={"lower": 0.0, "upper": None}) for pair in entry.pairs]
+            update(entry, estimate=None, low=0.0, high=None, undetermined=3, n_pairs=3, pairs=pairs)
     axes = pictures.speedups(summary).axes[0]
     assert len(axes.get_yticklabels()) == rows - 3
     assert "even_pairs; undetermined: banded:5, block:5, topk:5" in [text.get_text() for text in axes.texts]
@@ -89,13 +90,13 @@ def test_many_masks_are_medians_alone(summary_of):
     summary = summary_of("quickstart")
     few = pictures.curves(summary).axes[0]
     for number in range(pictures.MEDIANS_FROM):
-        own = [run for run in summary["runs"] if run["mask"] == "full"]
-        summary["runs"] += [{**run, "mask": f"topk:{number + 10}"} for run in own]
-        summary["masks"].append(f"topk:{number + 10}")
+        own = [run for run in summary.runs if run.mask == "full"]
+        summary.runs += [run.model_copy(update={"mask": f"topk:{number + 10}"}) for run in own]
+        summary.masks.append(f"topk:{number + 10}")
     many = pictures.curves(summary).axes[0]
     assert few.collections
     assert not many.collections
-    assert len(many.lines) <= 2 + 2 * len(summary["masks"])
+    assert len(many.lines) <= 2 + 2 * len(summary.masks)
 
 
 def test_keys_name_what_is_there(summary_of):
@@ -114,7 +115,7 @@ def test_keys_name_what_is_there(summary_of):
 def test_tasks_that_are_not_drawn_are_named_and_fit(summary_of):
     summary = summary_of("everything")
     names = [f"task_number_{index}_of_many" for index in range(9)]
-    summary["tasks"] += [{**summary["tasks"][0], "name": name} for name in names]
+    summary.tasks += [summary.tasks[0].model_copy(update={"name": name}) for name in names]
     title = pictures.dispersion(summary).axes[0].get_title(loc="left")
     assert all(name in title for name in names)
     assert max(map(len, title.splitlines())) <= pictures.LINE
@@ -130,9 +131,9 @@ def test_dispersion_points_by_hand(summary_of):
 
 def test_nothing_to_draw_is_none_and_not_an_empty_picture(summary_of):
     summary = summary_of("quickstart")
-    for run in summary["runs"]:
-        run.update(dispersion=None, history=[])
-    summary["speedups"] = []
+    for run in summary.runs:
+        update(run, dispersion=None, history=[])
+    summary.speedups = []
     assert [draw(summary) for draw in (pictures.curves, pictures.speedups, pictures.dispersion)] == [None] * 3
 
 

@@ -25,7 +25,7 @@ def test_every_weight_is_there(taken):
         for epoch, text in one["epochs"].items():
             read = np.frombuffer(base64.b64decode(text), np.uint8).reshape(found["shape"])
             np.testing.assert_allclose(read / 255, weights[one["mask"], epoch], atol=1 / 255)
-        assert one["accuracy"][1] == next(r for r in summary["runs"] if r["mask"] == one["mask"])["history"][0]["train_accuracy"]
+        assert one["accuracy"][1] == next(r for r in summary.runs if r.mask == one["mask"]).history[0].train_accuracy
     assert "Attention while it learns" in render(summary, [found])
     assert "Attention while it learns" not in render(summary)
 

@@ -2,21 +2,21 @@
 
 from hf_semfocus.comparison.theory import PREDICTED
 from hf_semfocus.report.html import render
-from hf_semfocus.report.theory import sentences
+from hf_semfocus.report.theory import matched_sentences, sentences
 from hf_semfocus.report.theory_pictures import matched_picture, prediction_picture
 from tests.comparison.test_theory import MASKS, TASKS, made
+from tests.report.synthetic import update
 
 
 def test_every_prediction_has_words_in_the_report(summary_of):
     summary = summary_of("quickstart")
-    assert summary["analysis"] is None
+    assert summary.analysis is None
     assert "What the theory predicts" not in render(summary)
     assert prediction_picture(summary) is None
     assert matched_picture(summary) is None
-    summary["analysis"] = made(-1)
-    summary["masks"], summary["baseline"] = MASKS, "full"
-    summary["tasks"] = [{**summary["tasks"][0], "name": task} for task in TASKS]
-    summary["runs"], summary["aggregates"], summary["speedups"], summary["reach"] = [], [], [], []
+    tasks = [summary.tasks[0].model_copy(update={"name": task}) for task in TASKS]
+    update(summary, analysis=made(-1), masks=MASKS, baseline="full", tasks=tasks)
+    update(summary, runs=[], aggregates=[], speedups=[], reach=[])
     said = sentences(summary)
     assert len(said) == len(PREDICTED)
     assert said[0][0] == "as predicted"
@@ -31,4 +31,5 @@ def test_every_prediction_has_words_in_the_report(summary_of):
     page = render(summary)
     assert "What the theory predicts" in page
     assert "How many keys" in page
-    assert "is the gradient of the loss smaller under topk:5? Of 7 tasks: open on 7." in page
+    assert "is the gradient of the loss smaller under topk:5?</summary>" in page
+    assert page.count("Of 7 tasks: open on 7.") == sum("Of 7 tasks: open on 7." in text for _, text in matched_sentences(summary))

@@ -17,7 +17,7 @@ from hf_semfocus.data import load_task
 from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference
 from hf_semfocus.training.analysis_callback import AnalysisCallback
 from hf_semfocus.training.recorder import EpochRecorder
-from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.run import train_run
 
 SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
 
@@ -178,7 +178,7 @@ def spec(**training):
 
 
 def test_a_run_records_its_history_and_trains_the_same_weights(tmp_path):
-    results = [run_unit(spec(analysis_every=every), tmp_path / str(every)) for every in (0, 2)]
+    results = [train_run(spec(analysis_every=every), tmp_path / str(every)) for every in (0, 2)]
     weights = [load_file(tmp_path / str(every) / "model" / "model.safetensors") for every in (0, 2)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     plain, recorded = (
@@ -198,7 +198,7 @@ def history_of(folder):
 def test_the_recorded_way_is_that_between_the_run_s_checkpoints(tmp_path):
     """Read from the files: the weights of the last two checkpoints, and the loss of the first held-out rows under them."""
     wanted = spec(analysis_every=1)
-    run_unit(wanted, tmp_path)
+    train_run(wanted, tmp_path)
     last = history_of(tmp_path)[-1]
     data = load_task(wanted.task, **wanted.data_options())["test"][:20]
     inputs = {"input_ids": torch.tensor(data["input_ids"]), "labels": torch.tensor(data["labels"])}
@@ -217,9 +217,9 @@ def test_the_recorded_way_is_that_between_the_run_s_checkpoints(tmp_path):
 def test_a_run_that_goes_on_records_what_it_would_have_recorded(every, tmp_path):
     whole, stopped = spec(analysis_every=every), spec(analysis_every=every)
     stopped = replace(stopped, training=replace(stopped.training, epochs=2))
-    run_unit(whole, tmp_path / "whole")
-    run_unit(stopped, tmp_path / "stopped")
-    run_unit(whole, tmp_path / "stopped")
+    train_run(whole, tmp_path / "whole")
+    train_run(stopped, tmp_path / "stopped")
+    train_run(whole, tmp_path / "stopped")
     rows = [
         [
             {key: value for key, value in row.items() if key.startswith("analysis_")}

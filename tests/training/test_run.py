@@ -13,12 +13,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import hf_semfocus  # noqa: F401  (registers the Auto classes)
 from hf_semfocus.experiments.spec import TrainingOptions
 from hf_semfocus.files import read_json_lines
+from hf_semfocus.schema import Epoch
 from hf_semfocus.training.accuracy import accuracy_if_at_least
 from hf_semfocus.training.checkpoints import latest_complete_checkpoint
-from hf_semfocus.training.locking import held
+from hf_semfocus.training.locking import folder_lock
 from hf_semfocus.training.recorder import why_stop
 from hf_semfocus.training.rows import TensorRows
-from hf_semfocus.training.run import run_unit
+from hf_semfocus.training.run import train_run
 
 
 class Killed(BaseException):
@@ -50,9 +51,9 @@ def curve(folder):
 
 def test_a_run_leaves_what_it_says(tiny, tmp_path):
     entries = []
-    result = run_unit(tiny(training={"epochs": 3}), tmp_path, on_epoch=entries.append)
+    result = train_run(tiny(training={"epochs": 3}), tmp_path, on_epoch=entries.append)
     history = read_json_lines(tmp_path / "history.jsonl")
-    assert history == entries
+    assert history == [entry.to_json() for entry in entries]
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert result["epochs_trained"] == 3
@@ -71,7 +72,7 @@ def test_the_history_s_accuracies_are_those_of_the_saved_model(tiny, tmp_path):
     from hf_semfocus.data import load_task
 
     spec = tiny()
-    run_unit(spec, tmp_path)
+    train_run(spec, tmp_path)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     data = load_task("even_pairs", length=12, train_size=200, validation_size=60, test_size=100, seed=0)
     for split, name in (("train", "train_accuracy"), ("test", "heldout_accuracy")):
@@ -84,8 +85,8 @@ def test_the_history_s_accuracies_are_those_of_the_saved_model(tiny, tmp_path):
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tiny, tmp_path):
     spec = tiny(model={"hidden_dropout": 0.1})
     for name in ("one", "two"):
-        run_unit(spec, tmp_path / name)
-    run_unit(tiny(model={"hidden_dropout": 0.1}, seed=1), tmp_path / "other")
+        train_run(spec, tmp_path / name)
+    train_run(tiny(model={"hidden_dropout": 0.1}, seed=1), tmp_path / "other")
     assert same_weights(tmp_path / "one", tmp_path / "two")
     assert curve(tmp_path / "one") == curve(tmp_path / "two")
     assert not same_weights(tmp_path / "one", tmp_path / "other")
@@ -93,7 +94,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(tiny, tmp_pat
 
 def test_masks_are_paired_same_rows_same_initial_weights(tiny):
     from hf_semfocus.data import build_tokenizer
-    from hf_semfocus.training.run import build_model
+    from hf_semfocus.training.setup import build_model
 
     tokenizer = build_tokenizer("even_pairs")
     one, other = (build_model(tiny(mask=mask), tokenizer, 12).state_dict() for mask in ("full", "topk:3"))
@@ -105,84 +106,84 @@ def test_masks_are_paired_same_rows_same_initial_weights(tiny):
 @pytest.mark.parametrize("killed_at", [1, 3])
 def test_a_killed_run_ends_as_if_it_had_not_been(tiny, tmp_path, killed_at, optimizer):
     spec = tiny(model={"hidden_dropout": 0.1}, training={"epochs": 4, "optimizer": optimizer, "learning_rate": 0.01})
-    run_unit(spec, tmp_path / "whole")
+    train_run(spec, tmp_path / "whole")
     with pytest.raises(Killed):
-        run_unit(spec, tmp_path / "killed", on_epoch=killer(killed_at))
+        train_run(spec, tmp_path / "killed", on_epoch=killer(killed_at))
     assert not (tmp_path / "killed" / "result.json").exists()
-    run_unit(spec, tmp_path / "killed")
+    train_run(spec, tmp_path / "killed")
     assert same_weights(tmp_path / "whole", tmp_path / "killed")
     assert curve(tmp_path / "whole") == curve(tmp_path / "killed")
 
 
 def test_half_a_checkpoint_is_passed_over(tiny, tmp_path):
     spec = tiny(training={"epochs": 4})
-    run_unit(spec, tmp_path / "whole")
+    train_run(spec, tmp_path / "whole")
     with pytest.raises(Killed):
-        run_unit(spec, tmp_path / "killed", on_epoch=killer(3))
+        train_run(spec, tmp_path / "killed", on_epoch=killer(3))
     newest = latest_complete_checkpoint(tmp_path / "killed" / "checkpoints")
     half = newest.with_name("checkpoint-99")
     shutil.copytree(newest, half)
     (half / "whole.json").unlink()
     (half / "model.safetensors").write_bytes(b"half")
-    run_unit(spec, tmp_path / "killed")
+    train_run(spec, tmp_path / "killed")
     assert same_weights(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_a_larger_budget_continues_a_finished_run(tiny, tmp_path):
-    run_unit(tiny(training={"epochs": 4}), tmp_path / "four")
-    run_unit(tiny(training={"epochs": 2}), tmp_path / "two")
-    run_unit(tiny(training={"epochs": 4}), tmp_path / "two")
+    train_run(tiny(training={"epochs": 4}), tmp_path / "four")
+    train_run(tiny(training={"epochs": 2}), tmp_path / "two")
+    train_run(tiny(training={"epochs": 4}), tmp_path / "two")
     assert same_weights(tmp_path / "four", tmp_path / "two")
     assert curve(tmp_path / "four") == curve(tmp_path / "two")
 
 
 def test_a_finished_run_is_not_repeated(tiny, tmp_path):
-    first = run_unit(tiny(), tmp_path)
-    again = run_unit(tiny(), tmp_path, on_epoch=killer(1))
+    first = train_run(tiny(), tmp_path)
+    again = train_run(tiny(), tmp_path, on_epoch=killer(1))
     assert again == first
 
 
 def test_a_run_killed_between_its_last_epoch_and_its_result_trains_no_further(tiny, tmp_path):
     spec = tiny(training={"epochs": 9, "stop_early": True, "tau": 0.01, "heldout_tau": 0.01})
-    whole = run_unit(spec, tmp_path / "whole")
+    whole = train_run(spec, tmp_path / "whole")
     assert (whole["stopped"], whole["epochs_trained"]) == ("reached", 1)
     # the same with the budget's end, where the checkpoint stays: take the result away as a kill would have
     spec = tiny(training={"epochs": 2})
-    run_unit(spec, tmp_path / "budget")
+    train_run(spec, tmp_path / "budget")
     before = weights(tmp_path / "budget")
     (tmp_path / "budget" / "result.json").unlink()
     shutil.rmtree(tmp_path / "budget" / "model")
-    result = run_unit(spec, tmp_path / "budget", on_epoch=killer(3))
+    result = train_run(spec, tmp_path / "budget", on_epoch=killer(3))
     assert result["epochs_trained"] == 2
     assert all(torch.equal(before[name], value) for name, value in weights(tmp_path / "budget").items())
 
 
 def test_evaluating_the_training_split_changes_no_weight(tiny, tmp_path):
     model = {"hidden_dropout": 0.1}
-    run_unit(tiny(model=model), tmp_path / "on")
-    run_unit(tiny(model=model, training={"evaluate_train": False}), tmp_path / "off")
+    train_run(tiny(model=model), tmp_path / "on")
+    train_run(tiny(model=model, training={"evaluate_train": False}), tmp_path / "off")
     assert same_weights(tmp_path / "on", tmp_path / "off")
     assert curve(tmp_path / "off")[0]["train_accuracy"] is None
 
 
 def test_rates_fall_by_the_epoch_also_when_the_last_batch_is_short(tiny, tmp_path):
-    run_unit(tiny(training={"batch_size": 64, "learning_rate": 0.5, "lr_decay": 0.9, "epochs": 3}), tmp_path)
+    train_run(tiny(training={"batch_size": 64, "learning_rate": 0.5, "lr_decay": 0.9, "epochs": 3}), tmp_path)
     assert [row["learning_rate"] for row in curve(tmp_path)] == pytest.approx([0.5, 0.45, 0.405])
 
 
 def test_the_stopping_rule_needs_both_thresholds(tiny, tmp_path):
     both = {"stop_early": True, "epochs": 3, "tau": 0.01, "heldout_tau": 0.01}
-    assert run_unit(tiny(training=both), tmp_path / "both")["epochs_trained"] == 1
-    result = run_unit(tiny(training={**both, "heldout_tau": 1.0}), tmp_path / "one")
+    assert train_run(tiny(training=both), tmp_path / "both")["epochs_trained"] == 1
+    result = train_run(tiny(training={**both, "heldout_tau": 1.0}), tmp_path / "one")
     assert result["epochs_trained"] == 3
     assert (result["status"], result["epochs_to_tau"], result["epochs_to_heldout_tau"]) == ("reached", 1, None)
-    result = run_unit(tiny(training={**both, "tau": 1.0}), tmp_path / "other")
+    result = train_run(tiny(training={**both, "tau": 1.0}), tmp_path / "other")
     assert (result["status"], result["epochs_to_tau"]) == ("censored", None)
 
 
 def test_a_run_that_diverges_says_so(tiny, tmp_path):
     spec = tiny(training={"learning_rate": 1e30, "max_grad_norm": 0.0, "epochs": 5})
-    result = run_unit(spec, tmp_path)
+    result = train_run(spec, tmp_path)
     assert result["status"] == "diverged"
     assert result["epochs_trained"] < 5
     assert read_json_lines(tmp_path / "history.jsonl")[-1]["heldout_loss"] is None
@@ -191,7 +192,7 @@ def test_a_run_that_diverges_says_so(tiny, tmp_path):
 def test_the_best_weights_by_validation_are_the_ones_saved(tiny, tmp_path):
     from hf_semfocus.data import load_task
 
-    run_unit(tiny(training={"keep": "best", "epochs": 6, "learning_rate": 0.5}), tmp_path)
+    train_run(tiny(training={"keep": "best", "epochs": 6, "learning_rate": 0.5}), tmp_path)
     history = curve(tmp_path)
     best = max(row["validation_accuracy"] for row in history)
     assert any(row["validation_accuracy"] < best for row in history), "nothing to choose from: the test shows nothing"
@@ -204,16 +205,16 @@ def test_the_best_weights_by_validation_are_the_ones_saved(tiny, tmp_path):
 
 def test_the_best_weights_outlive_a_raised_budget(tiny, tmp_path):
     options = {"keep": "best", "learning_rate": 0.5}
-    run_unit(tiny(seed=1, training={**options, "epochs": 6}), tmp_path / "six")
+    train_run(tiny(seed=1, training={**options, "epochs": 6}), tmp_path / "six")
     best = max(range(6), key=lambda index: curve(tmp_path / "six")[index]["validation_accuracy"]) + 1
     assert best < 6, "the best epoch must come before the end for this to show anything"
-    run_unit(tiny(seed=1, training={**options, "epochs": best}), tmp_path / "raised")
-    run_unit(tiny(seed=1, training={**options, "epochs": 6}), tmp_path / "raised")
+    train_run(tiny(seed=1, training={**options, "epochs": best}), tmp_path / "raised")
+    train_run(tiny(seed=1, training={**options, "epochs": 6}), tmp_path / "raised")
     assert same_weights(tmp_path / "six", tmp_path / "raised")
 
 
 def test_a_sequence_task_reports_whole_rows_and_tokens(tiny, tmp_path):
-    result = run_unit(tiny(task="stack_manipulation", length=6), tmp_path)
+    result = train_run(tiny(task="stack_manipulation", length=6), tmp_path)
     # outputs have 1 to 7 labelled positions of 3 classes; a whole row is guessed far less often than a position
     assert result["data"]["token_chance"] == pytest.approx(1 / 3)
     assert 3**-7 < result["data"]["chance"] < 3**-2
@@ -226,7 +227,7 @@ def test_the_top_of_the_stack_is_one_label(tiny, tmp_path):
     from hf_semfocus.hub.facts import run_facts
 
     spec = tiny(task="stack_manipulation", length=6, task_options={"answer": "top"}, training={"epochs": 1})
-    result = run_unit(spec, tmp_path)
+    result = train_run(spec, tmp_path)
     assert result["data"]["chance"] == pytest.approx(1 / 3)
     assert curve(tmp_path)[-1]["heldout_token_accuracy"] is None
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
@@ -242,7 +243,7 @@ def test_attended_padding_goes_to_the_longest_row_and_globals_have_room(tiny, tm
 
     fields = {"attend_padding": True, "pad_to_multiple_of": 7, "num_global_tokens": 2, "hidden_dropout": 0.1}
     spec = tiny(task="listops", mask="banded:3", length=[5, 30], model=fields, training={"epochs": 1})
-    result = run_unit(spec, tmp_path)
+    result = train_run(spec, tmp_path)
     assert result["reach"]["sees_all"] is False  # one layer: a token and the two that see all
     config = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config
     assert config.pad_to_length <= 30
@@ -254,13 +255,13 @@ def test_attended_padding_goes_to_the_longest_row_and_globals_have_room(tiny, tm
 
 
 def test_listops_rows_of_many_lengths_train(tiny, tmp_path):
-    result = run_unit(tiny(task="listops", length=[5, 30], model={"pooling": "cls"}), tmp_path)
+    result = train_run(tiny(task="listops", length=[5, 30], model={"pooling": "cls"}), tmp_path)
     assert result["data"]["chance"] == pytest.approx(0.1)
 
 
 def test_returning_attentions_changes_no_weight_and_no_metric(tiny, tmp_path):
-    run_unit(tiny(), tmp_path / "plain")
-    run_unit(tiny(model={"output_attentions": True, "output_hidden_states": True}), tmp_path / "more")
+    train_run(tiny(), tmp_path / "plain")
+    train_run(tiny(model={"output_attentions": True, "output_hidden_states": True}), tmp_path / "more")
     assert same_weights(tmp_path / "plain", tmp_path / "more")
     assert curve(tmp_path / "plain") == curve(tmp_path / "more")
 
@@ -289,74 +290,70 @@ def test_metrics_of_a_plain_trainer_hold_when_attentions_are_returned_too(tmp_pa
 
 
 def test_bf16_trains_on_a_cpu(tiny, tmp_path):
-    assert run_unit(tiny(training={"bf16": True, "epochs": 1}), tmp_path)["epochs_trained"] == 1
+    assert train_run(tiny(training={"bf16": True, "epochs": 1}), tmp_path)["epochs_trained"] == 1
 
 
 @pytest.mark.parametrize("file", ["spec.json", "result.json", "history.jsonl"])
 def test_a_damaged_file_is_named_and_nothing_is_lost(tiny, tmp_path, file):
-    run_unit(tiny(), tmp_path)
+    train_run(tiny(), tmp_path)
     (tmp_path / file).write_text("{half")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=f"{file} is damaged"):
-        run_unit(tiny(), tmp_path)
+        train_run(tiny(), tmp_path)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
     with pytest.raises(Killed):
-        run_unit(tiny(), tmp_path, on_epoch=killer(3))
+        train_run(tiny(), tmp_path, on_epoch=killer(3))
     checkpoint = latest_complete_checkpoint(tmp_path / "checkpoints")
     (checkpoint / "optimizer.pt").write_bytes(b"rot")
     with pytest.raises(ValueError, match=r"optimizer\.pt has changed"):
-        run_unit(tiny(), tmp_path)
+        train_run(tiny(), tmp_path)
 
 
 def test_a_run_that_never_came_to_an_epoch_can_be_asked_for_differently(tiny, tmp_path):
     with pytest.raises(ValueError, match="allow_duplicates"):
-        run_unit(tiny(train_size=100_000), tmp_path)
-    assert run_unit(tiny(), tmp_path)["epochs_trained"] == 3
+        train_run(tiny(train_size=100_000), tmp_path)
+    assert train_run(tiny(), tmp_path)["epochs_trained"] == 3
 
 
 def test_a_finished_run_without_its_model_gets_it_again(tiny, tmp_path):
-    run_unit(tiny(), tmp_path)
+    train_run(tiny(), tmp_path)
     before = weights(tmp_path)
     shutil.rmtree(tmp_path / "model")
-    run_unit(tiny(), tmp_path, on_epoch=killer(1))  # from the last checkpoint: no epoch is trained
+    train_run(tiny(), tmp_path, on_epoch=killer(1))  # from the last checkpoint: no epoch is trained
     assert all(torch.equal(before[name], value) for name, value in weights(tmp_path).items())
 
 
 def test_two_runs_do_not_share_a_folder(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_semfocus.training.run.WAIT_SECONDS", 0.1)
-    with held(tmp_path, "a test"), pytest.raises(ValueError, match="another run is at work"):
-        run_unit(tiny(), tmp_path)
+    with folder_lock(tmp_path, "a test"), pytest.raises(ValueError, match="another run is at work"):
+        train_run(tiny(), tmp_path)
 
 
 def test_a_start_that_fails_leaves_an_earlier_result_and_no_new_folder(tiny, tmp_path, monkeypatch):
-    first = run_unit(tiny(training={"epochs": 2}), tmp_path / "run")
+    first = train_run(tiny(training={"epochs": 2}), tmp_path / "run")
     monkeypatch.setattr("hf_semfocus.training.run.build_model", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run_unit(tiny(training={"epochs": 4}), tmp_path / "run")
+        train_run(tiny(training={"epochs": 4}), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == first
     with pytest.raises(ZeroDivisionError):
-        run_unit(tiny(), tmp_path / "new")
+        train_run(tiny(), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_with_another_run_is_refused(tiny, tmp_path):
-    run_unit(tiny(), tmp_path)
+    train_run(tiny(), tmp_path)
     with pytest.raises(ValueError, match=r"training\.learning_rate: 0\.3 there, 0\.1 asked"):
-        run_unit(tiny(training={"learning_rate": 0.1}), tmp_path)
+        train_run(tiny(training={"learning_rate": 0.1}), tmp_path)
 
 
 def rows_of(*heldout, train=1.0, learnt=1):
     """A history that is at τ from epoch `learnt` on."""
+    numbers = {"heldout_loss": 1.0, "train_seconds": 1.0, "seconds": 1.0}
     return [
-        {
-            "epoch": epoch,
-            "train_accuracy": train if epoch >= learnt else 0.5,
-            "heldout_accuracy": value,
-            "heldout_loss": 1.0,
-        }
+        Epoch(epoch=epoch, train_accuracy=train if epoch >= learnt else 0.5, heldout_accuracy=value, **numbers)
         for epoch, value in enumerate(heldout, start=1)
     ]
 
@@ -389,16 +386,16 @@ SETTLES = {"epochs": 20, "stop_early": True, "heldout_tau": 1.0, "patience_share
 
 def test_a_settled_run_ends_there_whatever_stops_and_raises_it(tiny, tmp_path):
     spec = tiny(training=SETTLES)
-    result = run_unit(spec, tmp_path / "whole")
+    result = train_run(spec, tmp_path / "whole")
     assert (result["stopped"], result["status"]) == ("settled", "reached")
     assert result["epochs_to_tau"] + 3 <= result["epochs_trained"] < 20
     with pytest.raises(Killed):
-        run_unit(spec, tmp_path / "killed", on_epoch=killer(result["epochs_trained"] - 2))
-    run_unit(spec, tmp_path / "killed")
+        train_run(spec, tmp_path / "killed", on_epoch=killer(result["epochs_trained"] - 2))
+    train_run(spec, tmp_path / "killed")
     assert curve(tmp_path / "whole") == curve(tmp_path / "killed")
     assert same_weights(tmp_path / "whole", tmp_path / "killed")
     raised = tiny(training={**SETTLES, "epochs": 60})
-    assert run_unit(raised, tmp_path / "whole", on_epoch=killer(1)) == result
+    assert train_run(raised, tmp_path / "whole", on_epoch=killer(1)) == result
 
 
 @pytest.mark.parametrize(
@@ -407,8 +404,8 @@ def test_a_settled_run_ends_there_whatever_stops_and_raises_it(tiny, tmp_path):
 def test_a_shortened_evaluation_misses_no_epoch_and_stops_where_a_whole_one_does(tiny, tmp_path, changes):
     options = {**SETTLES, "eval_batch_size": 20, **changes}
     model = {"hidden_dropout": 0.1}
-    whole = run_unit(tiny(model=model, training=options), tmp_path / "whole")
-    short = run_unit(tiny(model=model, training={**options, "shorten_evaluation": True}), tmp_path / "short")
+    whole = train_run(tiny(model=model, training=options), tmp_path / "whole")
+    short = train_run(tiny(model=model, training={**options, "shorten_evaluation": True}), tmp_path / "short")
     for name in ("status", "stopped", "epochs_trained", "epochs_to_tau", "epochs_to_heldout_tau", "dispersion"):
         assert short[name] == whole[name]
     assert same_weights(tmp_path / "whole", tmp_path / "short")
@@ -427,7 +424,7 @@ def test_a_shortened_evaluation_misses_no_epoch_and_stops_where_a_whole_one_does
 def test_an_accuracy_is_told_exactly_where_it_is_at_least_the_threshold(tiny):
     """At every threshold and batch size, and one row beyond each; less is measured only where nothing is lost."""
     from hf_semfocus.data import build_tokenizer, load_task
-    from hf_semfocus.training.run import build_model
+    from hf_semfocus.training.setup import build_model
 
     spec = tiny()
     rows = TensorRows(load_task("even_pairs", **spec.data_options())["train"], 0)
@@ -452,9 +449,9 @@ def test_an_accuracy_is_told_exactly_where_it_is_at_least_the_threshold(tiny):
 
 def test_masks_that_draw_change_no_training_by_being_evaluated(tiny, tmp_path):
     spec = tiny(mask="redraw:3", model={"hidden_dropout": 0.1})
-    run_unit(spec, tmp_path / "one")
-    run_unit(spec, tmp_path / "again")
-    run_unit(replace(spec, training=replace(spec.training, evaluate_train=False)), tmp_path / "less")
+    train_run(spec, tmp_path / "one")
+    train_run(spec, tmp_path / "again")
+    train_run(replace(spec, training=replace(spec.training, evaluate_train=False)), tmp_path / "less")
     assert curve(tmp_path / "one") == curve(tmp_path / "again")
     assert same_weights(tmp_path / "one", tmp_path / "less")
     heldout = [[row["heldout_loss"] for row in curve(tmp_path / name)] for name in ("one", "less")]
@@ -478,10 +475,10 @@ def test_a_process_alone_trains_as_trainer_itself_does_bit_by_bit(tiny, tmp_path
 
     options = {"lr_decay": 0.9, "max_grad_norm": 0.5, "shorten_evaluation": True, **options}
     spec = tiny(task=task, model={"hidden_dropout": 0.1}, training=options)
-    run_unit(spec, tmp_path / "ours")
+    train_run(spec, tmp_path / "ours")
     monkeypatch.setattr(trainer.SemFocusTrainer, "_trains_alone", lambda self: False)
     monkeypatch.setattr(trainer.SemFocusTrainer, "create_optimizer", Trainer.create_optimizer)
     monkeypatch.setattr(trainer.EpochLR, "step", LambdaLR.step)
-    run_unit(spec, tmp_path / "theirs")
+    train_run(spec, tmp_path / "theirs")
     assert same_weights(tmp_path / "ours", tmp_path / "theirs")
     assert curve(tmp_path / "ours") == curve(tmp_path / "theirs")

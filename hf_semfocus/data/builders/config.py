@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 
 from ..core.task import GENERATOR_VERSION
-from ..options import OPTION_NAMES, DataOptions, check_options
+from ..options import OPTION_NAMES, SIZES, DataOptions, check_options
 from ..tasks import get_task
 
 
@@ -29,9 +29,9 @@ class TaskConfig(datasets.BuilderConfig):
 
     version: Any = field(default_factory=lambda: datasets.Version(GENERATOR_VERSION))
     length: int | Sequence[int] | None = None
-    train_size: int = 5000
-    validation_size: int = 1000
-    test_size: int = 2000
+    train_size: int = SIZES["train"]
+    validation_size: int = SIZES["validation"]
+    test_size: int = SIZES["test"]
     seed: int = 0
     pooling: str = "mean"
     allow_duplicates: bool = False

@@ -1,0 +1,89 @@
+"""`semfocus compare`: every task × mask × seed, and the report."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .parsing import add_command, add_run_options, asked, integer, one, path
+from .terminal import console, main_process, quiet_libraries
+
+
+def add_parser(commands: Any) -> None:
+    """Adds `compare`."""
+    parser = add_command(
+        commands,
+        "compare",
+        "train every task × mask × seed and report how fast each mask learns beside full attention",
+        "semfocus compare --preset quickstart --output runs/quickstart --jobs 2",
+        run,
+    )
+    parser.add_argument(
+        "--preset",
+        help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (the authors' recipe, all 8 tasks), paper-nnch (its 7 tasks of "
+        "length 40)",
+    )
+    parser.add_argument(
+        "--config",
+        type=path,
+        help="YAML or JSON file with an experiment (a comparison's experiment.json) instead of a preset",
+    )
+    parser.add_argument(
+        "--output", type=path, required=True, help="the run directory; started again, it goes on where it stopped"
+    )
+    parser.add_argument("--jobs", type=int, help="runs at once, one torch thread each (default: the number of cores)")
+    parser.add_argument("--tasks", nargs="+", type=one, help="these tasks instead of the preset's")
+    parser.add_argument("--masks", nargs="+", type=one, help="these masks, or variants, instead of the preset's")
+    parser.add_argument("--seeds", nargs="+", type=integer, help="these seeds instead of the preset's")
+    add_run_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains what is not finished, with a bar a run, and writes the summary, the report and the cards."""
+    from dataclasses import replace
+
+    from ..experiments.experiment import CHANGED, Experiment, changed_note
+    from ..experiments.options import merged
+    from ..experiments.presets import preset
+
+    if (options.preset is None) == (options.config is None):
+        raise ValueError("give either --preset NAME or --config FILE")
+    base = preset(options.preset) if options.preset is not None else Experiment.from_yaml(options.config)
+    settings = asked(options)
+    imports = {"imports": settings.pop("imports")} if "imports" in settings else {}
+    values = {
+        **base.to_dict(),
+        "defaults": {**base.defaults, **imports},
+        "tasks": {name: merged(base.tasks.get(name, {}), settings) for name in options.tasks or base.tasks},
+        "masks": options.masks or list(base.masks),
+        "seeds": options.seeds or list(base.seeds),
+    }
+    experiment = Experiment.from_dict(values)
+    note = changed_note(base, experiment)
+    if note is not None:
+        experiment = replace(experiment, name=base.name.removesuffix(CHANGED) + CHANGED, note=note)
+    quiet_libraries()
+    from ..comparison.compare import compare
+    from ..comparison.run_directory import RunDirectory, read_experiment
+    from ..comparison.summary import write_summary
+    from ..report.html import write_report
+    from .card import comparison_cards
+    from .progress import ComparisonBars
+    from .report import show
+
+    folder = Path(options.output)
+    command, record = options.command_line, folder / "experiment.json"
+    if options.config is not None and Path(options.config).resolve() == record.resolve():
+        # A record that names itself would not say how it came about.
+        first = read_experiment(folder).command or command
+        command = first if note is None else f"{first} && {command}"
+    out = console()
+    with ComparisonBars(len(experiment.units()), out) as bars:
+        results = compare(experiment, folder, options.jobs, command, bars.update)
+    if not main_process():
+        return 0
+    directory = RunDirectory.read(folder)
+    summary = write_summary(directory)
+    page = write_report(folder, summary)
+    comparison_cards(directory, out, changed_only=True)
+    show(summary, page, out)
+    return 1 if any(result.status == "failed" for result in results) else 0

@@ -1,0 +1,153 @@
+"""What the commands' parsers share.
+
+argparse, and neither HfArgumentParser nor typer: `--help` and a mistyped option must answer at once, without torch and Transformers;
+and `--masks full topk:5` takes several values after one flag. No command's file imports more than the standard library at its top.
+"""
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+RUN = "run."
+"""In front of the `dest` of an option that is short for `--set FIELD=VALUE`: the field's dotted name follows."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends with one line and exit code 2; a mistyped option gets the nearest known one."""
+
+    def __init__(self, **options: Any):
+        # --mask would be taken for --masks.
+        super().__init__(**options, formatter_class=_Formatter, allow_abbrev=False)
+
+    def parse_known_args(self, args=None, namespace=None):
+        """As argparse's, but what is left over is an error here, where the nearest option is known."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = unknown[0].partition("=")[0]
+            near = (
+                difflib.get_close_matches(option, self._option_string_actions, n=1) if option.startswith("-") else []
+            )
+            self.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return options, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """One line instead of the usage and a line."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Defaults beside each option, and the example as it was written."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, []) else super()._get_help_string(action)
+
+
+def add_command(
+    commands: Any, name: str, text: str, example: str, run: Callable[[argparse.Namespace], int] | None = None
+) -> Parser:
+    """A command's parser; `run` is called with its options and returns the exit code."""
+    parser = commands.add_parser(name, help=text, description=text, epilog=f"example:\n  {example}")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def path(text: str) -> str:
+    """The type of a file's or folder's name."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
+def one(text: str) -> str:
+    """The type of one of several values."""
+    if "," in text:
+        several = " ".join(re.split(", *", text))
+        raise argparse.ArgumentTypeError(f"{text!r} has a comma; several are arguments of their own: {several}")
+    return text
+
+
+def integer(text: str) -> int:
+    """The type of one of several numbers."""
+    return int(one(text))
+
+
+def setting(text: str) -> str:
+    """The type of KEY=VALUE."""
+    if not re.match(r"\w[\w.]*=", text):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: KEY=VALUE, such as model.hidden_act=gelu")
+    return text
+
+
+def add_import(parser: argparse.ArgumentParser, dest: str = "imports") -> None:
+    """`--import`."""
+    parser.add_argument(
+        "--import",
+        dest=dest,
+        nargs="+",
+        type=path,
+        default=[],
+        metavar="FILE",
+        help="Python files or modules that register mask strategies of your own",
+    )
+
+
+def add_sizes(parser: argparse.ArgumentParser, prefix: str = "") -> None:
+    """`--length` and the sizes of the splits, into `prefix` + field."""
+
+    def add(flag: str, kind: Callable[[str], Any], text: str) -> None:
+        name = flag.removeprefix("--").replace("-", "_")
+        parser.add_argument(flag, dest=prefix + name, type=kind, metavar=name.upper(), help=text)
+
+    add("--length", str, "length of the inputs: 40, or 500-600 for a range (default: the task's)")
+    add("--train-size", int, "training examples (default: 5000)")
+    add("--validation-size", int, "validation examples (default: 1000)")
+    add("--test-size", int, "held-out examples (default: 2000)")
+
+
+def add_field(parser: argparse.ArgumentParser, flag: str, field: str, text: str, **options: Any) -> None:
+    """An option that is short for `--set FIELD=VALUE`."""
+    metavar = options.pop("metavar", flag.removeprefix("--").replace("-", "_").upper())
+    parser.add_argument(flag, dest=RUN + field, metavar=metavar, help=text, **options)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """The fields of `RunSpec` that have an option in each command that trains; the others are reached by --set."""
+    add_import(parser, RUN + "imports")
+    add_sizes(parser, RUN)
+    add_field(parser, "--epochs", "training.epochs", "the budget in epochs (default: 100)", type=int)
+    add_field(parser, "--optimizer", "training.optimizer", "sgd, adam or adamw (default: sgd)")
+    add_field(parser, "--learning-rate", "training.learning_rate", "of the first epoch (default: 0.3)", type=float)
+    add_field(parser, "--batch-size", "training.batch_size", "examples a step (default: 100)", type=int)
+    add_field(parser, "--layers", "model.num_hidden_layers", "blocks of the encoder (default: 5)", type=int)
+    add_field(
+        parser,
+        "--analysis",
+        "training.analysis_every",
+        "record dispersion, separation, stability and gradient norms every so many epochs (alone: every epoch)",
+        nargs="?",
+        type=int,
+        const=1,
+        metavar="EPOCHS",
+    )
+    text = "store what the model attends to on a few held-out rows at about N epochs, for the report's slider"
+    add_field(parser, "--snapshots", "training.snapshots", text, type=int, metavar="N")
+    text = "report each epoch to trackio, tensorboard or wandb (default: none)"
+    add_field(parser, "--report-to", "training.report_to", text, metavar="TRACKER")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        type=setting,
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other field: model.hidden_act=gelu, model.attention_gain=auto, training.lr_decay=1.0, task_options.…",
+    )
+
+
+def asked(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `RunSpec` that the command line names, nested as there; --set goes over the others."""
+    from ..experiments.options import nested
+
+    named = {name.removeprefix(RUN): value for name, value in vars(options).items() if name.startswith(RUN)}
+    return nested({name: value for name, value in named.items() if value not in (None, [])}, options.set)
