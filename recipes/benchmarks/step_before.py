@@ -137,7 +137,8 @@ def plain_loop(spec) -> list[float]:
     from hf_semfocus.data import build_tokenizer, load_task
     from hf_semfocus.training.accuracy import measure_accuracy
     from hf_semfocus.training.rows import TensorRows
-    from hf_semfocus.training.run import build_model
+
+    build_model = module("training.setup", "training.run").build_model
 
     tokenizer, data = build_tokenizer(spec.task), load_task(spec.task, **spec.data_options())
     train, test = (TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "test"))
