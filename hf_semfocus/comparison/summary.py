@@ -257,13 +257,7 @@ def speedup_entry(
         ],
         without_pair=without,
         **{direction: found.count(direction) for direction in ("faster", "slower", "equal", "undetermined")},
-        estimate=found.estimate,
-        estimate_kind=found.estimate_kind,
-        low=found.low,
-        high=found.high,
-        interval_kind=found.interval_kind,
-        restricted_mean_ratio=found.restricted_mean_ratio,
-        restricted_at=found.restricted_at,
+        **vars(found),
     )
 
 
