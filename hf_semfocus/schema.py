@@ -268,6 +268,7 @@ class RunResult(Record):
     initial_analysis: dict[str, Known] | None = None
     initial_attention: AttentionRecord | None = None
     processes: StrictInt | None = None
+    placement: StrictStr | None = None
     versions: Versions = {}
     machine: Machine = {}
 

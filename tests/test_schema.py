@@ -37,7 +37,11 @@ def test_what_json_has_no_number_for_is_none():
     row = {"epoch": 1, "train_accuracy": None, "heldout_accuracy": 0.5, "train_seconds": 1, "seconds": 2}
     epoch = Epoch.model_validate_json(json.dumps({**row, "train_loss": float("nan"), "analysis_loss": float("inf")}))
     assert (epoch.train_loss, epoch["analysis_loss"], epoch.get("analysis_norm")) == (None, None, None)
-    assert json.loads(json.dumps(epoch.to_json(), allow_nan=False)) == {**row, "train_loss": None, "analysis_loss": None}
+    assert json.loads(json.dumps(epoch.to_json(), allow_nan=False)) == {
+        **row,
+        "train_loss": None,
+        "analysis_loss": None,
+    }
 
 
 @pytest.mark.parametrize(

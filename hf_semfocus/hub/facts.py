@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..comparison.run_directory import RunDirectory, read_experiment
-from ..data import TaskInfo, list_tasks, task_info
+from ..data import TaskInfo, list_tasks
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
 from ..experiments.experiment import Experiment
+from ..experiments.imports import known_task
 from ..experiments.presets import preset
 from ..experiments.spec import RunSpec, mask_slug, spread_seed
 from ..files import json_text, read_json, write_json
@@ -202,7 +203,7 @@ def example(spec: SpecRecord) -> dict[str, str]:
 
 
 def _info(spec: SpecRecord) -> TaskInfo:
-    return task_info(spec.task, spec.task_options.get("answer"))
+    return known_task(spec.task, spec.task_options.get("answer"), spec.imports)
 
 
 def _portable(spec: SpecRecord) -> SpecRecord:

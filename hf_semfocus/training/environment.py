@@ -58,10 +58,10 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def use_one_thread() -> None:
-    """One torch thread in this process: a worker of the comparison has one core to itself."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
+def use_threads(threads: int) -> None:
+    """So many torch threads in this process: a worker of the comparison has its cores to itself."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
 
 
 def keep_freed_memory() -> bool:

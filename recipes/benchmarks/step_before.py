@@ -223,9 +223,9 @@ def main() -> None:
         return
     sys.path.insert(0, str(ROOT))
     with package_of(options.commit) as folder:
-        from hf_semfocus.comparison.workers import WORKER_ENVIRONMENT
+        from hf_semfocus.comparison.engines.base import worker_environment
 
-        before, now = Other(folder, {"OMP_NUM_THREADS": "1"}), Other(ROOT, WORKER_ENVIRONMENT)
+        before, now = Other(folder, {"OMP_NUM_THREADS": "1"}), Other(ROOT, worker_environment(1))
         cases = [(mask, batch) for batch in (25, 100) for mask in ("full", "topk:5", "banded:5")]
         seconds: dict = {case: ([], []) for case in cases}
         products: dict = {(batch, onednn): [] for batch in (25, 100) for onednn in (False, True)}

@@ -667,7 +667,9 @@ def test_parity_near_and_above_chance(summary_of):
     assert verdicts({"reduced": near})["parity_near_chance", "reduced size"] == "reproduced"
     both = near["runs"] + summary_of({"parity_check": {"full": [10] * 3, "topk:5": [10, 11, 12]}})["runs"]
     runs = [run for run in both if (run["mask"] == "full") == (run["status"] == "censored")]
-    assert verdicts({"reduced": near.model_copy(update={"runs": runs})})["parity_near_chance", "reduced size"] == "mixed"
+    assert (
+        verdicts({"reduced": near.model_copy(update={"runs": runs})})["parity_near_chance", "reduced size"] == "mixed"
+    )
 
 
 def test_about_1_3(summary_of):
