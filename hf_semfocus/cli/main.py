@@ -13,7 +13,9 @@ from .errors import one_line
 from .parsing import Parser
 from .terminal import replace_what_streams_lack
 
-COMMANDS = ("tasks", "masks", "generate", "train", "compare", "status", "report", "card", "analyze", "advise", "bench")
+COMMANDS = (
+    "tasks", "masks", "generate", "train", "compare", "status", "report", "demo", "card", "analyze", "advise", "bench",
+)  # fmt: skip
 """A file each, with `add_parser(commands)` and `run(options)`."""
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
 AUTO = "auto"
+UNTRAINED = ("training.epochs", "training.snapshots", "training.report_to", "imports")
+"""Settings that may change where a run goes on: weights do not depend on them, or not so far."""
 RUN_SETS = ("length", "train_size", "validation_size", "test_size", "seed", "pooling")
 """Options of the task's builder that are fields of the run."""
 MODEL_SETS = (
@@ -86,6 +88,8 @@ class TrainingOptions:
         bf16: autocast to bfloat16.
         analysis_every: record the theory's quantities on held-out rows at the start, after each so many epochs and at the
             end (see `hf_semfocus.analysis.probe_quantities`); 0: never. It does not change what is trained.
+        snapshots: store what the model attends to on a few held-out rows at about so many epochs; 0: never.
+        report_to: where the Trainer reports each epoch: "none", "trackio", "tensorboard" or "wandb".
     """
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -110,6 +114,8 @@ class TrainingOptions:
     gradient_checkpointing: bool = False
     bf16: bool = False
     analysis_every: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    snapshots: Annotated[int, Field(ge=0, le=1000)] = 0
+    report_to: Literal["none", "trackio", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
         if self.momentum and self.optimizer != "sgd":
@@ -308,13 +314,13 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
     """The first setting in which two resolved specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
 
-    The budget may differ, and so may the place of a user's file: its content counts (`mask_source`, `task_source`). A setting that
+    What `UNTRAINED` names may differ; of a user's file its content counts (`mask_source`, `task_source`). A setting that
     the earlier one was written without has its default.
     """
 
     defaults = {f"training.{entry.name}": entry.default for entry in fields(TrainingOptions)}
     old, new = {**defaults, **flat(earlier)}, flat(later)
     for key in [*new, *old]:
-        if key not in ("training.epochs", "imports") and old.get(key) != new.get(key):
+        if key not in UNTRAINED and old.get(key) != new.get(key):
             return f"{key}: {old.get(key)!r} there, {new.get(key)!r} asked"
     return None

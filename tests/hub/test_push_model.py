@@ -424,9 +424,9 @@ def test_what_the_command_line_refuses_is_not_pushed(hub, publisher, checkpoint)
     assert files(hub, "user/spoilt")[1] == []
 
 
-def test_what_the_readme_says_about_publishing(publisher, stranger, checkpoint):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (section,) = re.findall("^## Publish\n(.*?)^## ", readme, re.DOTALL | re.MULTILINE)
+def test_what_the_guide_says_about_publishing(publisher, stranger, checkpoint):
+    guide = (ROOT / "docs/guides/publishing.md").read_text(encoding="utf-8")
+    (section,) = re.findall("^## To the Hub\n(.*?)^## ", guide, re.DOTALL | re.MULTILINE)
     commands = re.findall(r"^semfocus (.*?)(?:\s+#.*)?$", section, re.MULTILINE)
     (block,) = re.findall("```python\n(.*?)```", section, re.DOTALL)
     assert len(commands) == 2
