@@ -39,9 +39,10 @@ test-fast: install  ## the test suite without the tests marked slow
 test-long: install  ## every pair of class and mask that compile or export, and what trains longest, a few minutes
 	$(BIN)/pytest -n 2 -m long $(PYTEST_FLAGS)
 
-quality: install  ## lint, format check and types, changing nothing
+quality: install  ## lint, format check, import layers and types, changing nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 style: install  ## format and mend what can be mended
@@ -60,7 +61,7 @@ benchmark: $(VENV)/bench-installed  ## what attention costs, what masks cost in 
 	COLUMNS=100 $(BIN)/semfocus bench attention --profile topk:32 4x2048 --output runs/attention
 	@cat runs/cost.txt runs/step_before.txt runs/data.txt
 
-readme: install  ## the README's figures and model_cards/, from the last quickstart and benchmark
+readme: install  ## the figures of README and docs/, and model_cards/, from the last quickstart and benchmark
 	$(BIN)/python -m recipes.reproduction.readme $(QUICKSTART) --cost runs/cost.txt --data runs/data.txt --attention runs/attention
 	$(BIN)/semfocus card $(QUICKSTART) --output model_cards
 

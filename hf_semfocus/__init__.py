@@ -40,7 +40,19 @@ AutoModelForSequenceClassification.register(SemFocusConfig, SemFocusForSequenceC
 AutoModelForTokenClassification.register(SemFocusConfig, SemFocusForTokenClassification, exist_ok=True)
 resolve_names(register_attention)
 
+
+def __getattr__(name: str) -> object:
+    """What trains is imported when it is first asked for."""
+    if name in ("Comparison", "Experiment", "compare"):
+        from hf_semfocus import notebook
+
+        return getattr(notebook, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
+    "Comparison",
+    "Experiment",
     "MaskContext",
     "MaskStrategy",
     "SemFocusConfig",
@@ -50,6 +62,7 @@ __all__ = [
     "SemFocusModel",
     "apply_attention",
     "choose_attention_gain",
+    "compare",
     "list_mask_strategies",
     "paper_config",
     "parameter",

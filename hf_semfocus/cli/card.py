@@ -141,7 +141,8 @@ def comparison_cards(
 def fresh_card(run: "Run | Path", directory: "RunDirectory | None" = None) -> list[Path]:
     """Writes the card into the checkpoint of a run, unless it has one made from the same facts; returns what was written."""
     from ..hub.card import write_card
-    from ..hub.facts import FACTS, write_facts
+    from ..hub.facts import write_facts
+    from ..hub.run_json import FACTS
 
     folder = run if isinstance(run, Path) else run.folder
     assert folder is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .parsing import add_command, add_run_options, asked, integer, one, path
-from .terminal import console, main_process, quiet_libraries
+from .terminal import console, quiet_libraries
 
 
 def add_parser(commands: Any) -> None:
@@ -79,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
     from ..comparison.engines import Wanted, make_engine
     from ..comparison.run_directory import RunDirectory, read_experiment
     from ..comparison.storage import is_url, open_store
+    from ..training.environment import process_state
     from .card import comparison_cards
     from .progress import ComparisonBars
     from .report import show
@@ -94,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     engine = make_engine(options.engine, wanted)
     with ComparisonBars(len(experiment.units()), out) as bars:
         results = compare(experiment, options.output, command=command, on_progress=bars.update, engine=engine)
-    if not main_process():
+    if not process_state().is_main_process:
         return 0
     store = open_store(options.output)
     directory = RunDirectory.read(store.folder)

@@ -89,7 +89,7 @@ def add_import(parser: argparse.ArgumentParser, dest: str = "imports") -> None:
         type=path,
         default=[],
         metavar="FILE",
-        help="Python files or modules that register mask strategies of your own",
+        help="Python files or modules that register tasks or mask strategies of your own",
     )
 
 
@@ -131,6 +131,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         const=1,
         metavar="EPOCHS",
     )
+    text = "store what the model attends to on a few held-out rows at about N epochs, for the report's slider"
+    add_field(parser, "--snapshots", "training.snapshots", text, type=int, metavar="N")
+    text = "report each epoch to trackio, tensorboard or wandb (default: none)"
+    add_field(parser, "--report-to", "training.report_to", text, metavar="TRACKER")
     parser.add_argument(
         "--set",
         nargs="+",

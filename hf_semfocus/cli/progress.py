@@ -1,6 +1,6 @@
 """What long work looks like in a terminal: bars where one can redraw, a line an event elsewhere (a log, CI, TERM=dumb)."""
 
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -8,6 +8,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -29,7 +30,26 @@ def accuracies(entry: dict[str, Any] | None) -> str:
     return f"train {_percent(train)}  held-out {_percent(entry.get('heldout_accuracy'))}"
 
 
-class EpochBar:
+def share_bar(console: Console) -> Progress:
+    """Bars of shares of 1, which go when the work is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
+    )
+
+
+class _Bars:
+    progress: Progress
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.progress.stop()
+
+
+class EpochBar(_Bars):
     """The bar of one run: its epoch, training and held-out accuracy.
 
     Args:
@@ -53,13 +73,6 @@ class EpochBar:
         )
         self.bar = self.progress.add_task(name, total=epochs, accuracies=accuracies(None))
 
-    def __enter__(self) -> "EpochBar":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.progress.stop()
-
     def update(self, entry: dict[str, Any]) -> None:
         """Shows an epoch's history entry."""
         self.progress.update(self.bar, completed=entry["epoch"], accuracies=accuracies(entry))
@@ -69,7 +82,7 @@ class EpochBar:
             )
 
 
-class ComparisonBars:
+class ComparisonBars(_Bars):
     """The bars of a comparison: one for all runs, one for each that is at work; a line for each that ended.
 
     Args:
@@ -92,13 +105,6 @@ class ComparisonBars:
         self.all = self.progress.add_task("[bold]runs", total=total, accuracies="")
         self.bars: dict[str, TaskID] = {}
         self.ended: set[str] | None = None
-
-    def __enter__(self) -> "ComparisonBars":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.progress.stop()
 
     def update(self, standing) -> None:
         """Shows the state of every run (`comparison.compare.Progress`)."""

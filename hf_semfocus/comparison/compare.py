@@ -24,7 +24,7 @@ from ..training.environment import machine, process_state, versions
 from ..training.locking import folder_lock
 from ..training.run import finished_before
 from ..training.run_files import REPAIR
-from ..training.setup import check_memory
+from ..training.setup import check_memory, check_tracker
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
 from .run_directory import RunDirectory
@@ -131,6 +131,7 @@ def _compare(
                 if not row.ended:
                     if engine.here:
                         check_memory(row.unit)
+                    check_tracker(row.unit)
                     check_ships([parse_mask(row.unit.mask)])
             kinds = _placements(units, engine, store)
             prepare_data(units)

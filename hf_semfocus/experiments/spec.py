@@ -11,9 +11,11 @@ from pydantic.dataclasses import dataclass
 
 from ..data import task_info
 from ..data.options import SIZES, check_options, parse_length
-from ..data.tasks import suggest
-from ..model.mask_strategies import parse_mask
-from .imports import import_strategies, source_digest
+from ..data.tasks import get_task
+from ..files import source_digest
+from ..model.mask_strategies import mask_parts, parse_mask
+from ..text import did_you_mean
+from .imports import import_strategies
 from .options import STRICT, parse
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 LARGEST = 3e38  # what a 32-bit float holds: torch takes no larger rate
 AUTO = "auto"
+UNTRAINED = ("training.epochs", "training.snapshots", "training.report_to", "imports")
+"""Settings that may change where a run goes on: weights do not depend on them, or not so far."""
 RUN_SETS = ("length", "train_size", "validation_size", "test_size", "seed", "pooling")
 """Options of the task's builder that are fields of the run."""
 MODEL_SETS = (
@@ -84,6 +88,8 @@ class TrainingOptions:
         bf16: autocast to bfloat16.
         analysis_every: record the theory's quantities on held-out rows at the start, after each so many epochs and at the
             end (see `hf_semfocus.analysis.probe_quantities`); 0: never. It does not change what is trained.
+        snapshots: store what the model attends to on a few held-out rows at about so many epochs; 0: never.
+        report_to: where the Trainer reports each epoch: "none", "trackio", "tensorboard" or "wandb".
     """
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -108,6 +114,8 @@ class TrainingOptions:
     gradient_checkpointing: bool = False
     bf16: bool = False
     analysis_every: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    snapshots: Annotated[int, Field(ge=0, le=1000)] = 0
+    report_to: Literal["none", "trackio", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
         if self.momentum and self.optimizer != "sgd":
@@ -148,8 +156,9 @@ class RunSpec:
             it is then chosen for each run so that its untrained attention has the normalised entropy `target_entropy` (0.4 where it is
             not given) on its first 500 training rows, and the model's configuration holds the number.
         training: see `TrainingOptions`.
-        imports: Python files or modules to import first: they register the mask strategies that `mask` names.
+        imports: Python files or modules to import first: they register the task, and the mask strategies that `mask` names.
         mask_source: digest of the source of a user's strategies in `mask`, which `resolved` fills in: an edited mask has other results.
+        task_source: the same of a user's task.
 
     Example:
         >>> RunSpec(task="even_pairs", mask="topk:5", length=20, model={"num_hidden_layers": 3}).name
@@ -171,6 +180,7 @@ class RunSpec:
     )
     imports: Names = ()
     mask_source: str | None = None
+    task_source: str | None = None
 
     def __post_init__(self) -> None:
         if self.variant is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*", self.variant):
@@ -194,7 +204,11 @@ class RunSpec:
         import_strategies(self.imports)
         info, mask = task_info(self.task), parse_mask(self.mask)
         length = info.default_length if self.length is None else self.length
-        spec = replace(self, mask=str(mask), mask_source=source_digest(mask), length=length)
+        sources = {
+            "mask_source": source_digest(type(part) for part in mask_parts(mask)),
+            "task_source": source_digest([type(get_task(self.task, self.answer))]),
+        }
+        spec = replace(self, mask=str(mask), length=length, **sources)
         options = check_options(spec.task, spec.data_options())
         outputs = task_info(spec.task, spec.answer).output_length(options.high) or 0
         spec.check_room(options.high + outputs + (options.pooling == "cls"))
@@ -227,7 +241,7 @@ class RunSpec:
         known = {entry.name for entry in fields(SemFocusConfig)} | {"output_attentions"}  # a property there
         for key in self.model:
             if key not in known:
-                raise ValueError(f"unknown model option {key!r}{suggest(key, known)}")
+                raise ValueError(f"unknown model option {key!r}{did_you_mean(key, known)}")
         given = {name: value for name, value in self.model.items() if (name, value) != ("attention_gain", AUTO)}
         return {"mask": self.mask, **given}
 
@@ -266,8 +280,9 @@ class RunSpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `from_dict` gives an equal specification back."""
         values = asdict(self)
-        if self.variant is None:  # as it was before there were variants
-            del values["variant"]
+        for name in ("variant", "task_source"):  # as it was before there were any
+            if values[name] is None:
+                del values[name]
         if isinstance(self.length, tuple):
             values["length"] = list(self.length)
         values["imports"] = list(self.imports)
@@ -299,13 +314,13 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
     """The first setting in which two resolved specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
 
-    The budget may differ, and so may the place of a file with a mask: its content counts (`mask_source`). A setting that
+    What `UNTRAINED` names may differ; of a user's file its content counts (`mask_source`, `task_source`). A setting that
     the earlier one was written without has its default.
     """
 
     defaults = {f"training.{entry.name}": entry.default for entry in fields(TrainingOptions)}
     old, new = {**defaults, **flat(earlier)}, flat(later)
     for key in [*new, *old]:
-        if key not in ("training.epochs", "imports") and old.get(key) != new.get(key):
+        if key not in UNTRAINED and old.get(key) != new.get(key):
             return f"{key}: {old.get(key)!r} there, {new.get(key)!r} asked"
     return None

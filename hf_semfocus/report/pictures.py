@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from ..schema import Quantity
 from ..summary_schema import PairEntry, RunEntry, SpeedUpEntry, Summary, TaskEntry
 from ..text import length_text, percent
 from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
@@ -22,7 +23,8 @@ from .words import INTERVALS
 
 QUANTILES_FROM = 10
 """Seeds from which the band is the 10–90 % range; with fewer it is lowest to highest."""
-ALL_MASKS = "every mask"
+MEDIANS_FROM = 5
+"""Masks from which a panel has medians alone: bands and single seeds of more would hide each other."""
 LINE = 110  # characters of a title that fit into a picture's width
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "p")
 LOG_FROM = 12
@@ -35,6 +37,7 @@ def curves(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     A thick line is the median over the seeds, the band lowest to highest (10–90 % from ten seeds on), thin lines are
     the seeds. Where some seeds have stopped, they count with their last value and the line is dashed; it ends with
     the last of them. Dots mark where runs stopped, crosses where they diverged, open dots where they are unfinished.
+    With `MEDIANS_FROM` masks or more there are medians alone.
     """
     tasks = [task for task in summary.tasks if any(_drawn(summary, task.name))]
     if not tasks:
@@ -51,41 +54,56 @@ def curves(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     return figure
 
 
+def curve_panel(summary: Summary, task: TaskEntry, quantity: Quantity, theme: Theme = LIGHT) -> Figure | None:
+    """One panel of `curves` as a picture of its own."""
+    if not _drawn(summary, task.name):
+        return None
+    figure = Figure(figsize=(4.9, 2.9), layout="constrained", facecolor=theme.paper)
+    styles = mask_styles(summary.masks, summary.baseline, theme)
+    _curve_panel(figure.subplots(), summary, task, quantity, styles, theme)
+    return figure
+
+
 def speedups(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     """Speed-ups as bars from 1 on a logarithmic axis, training on the left, held-out on the right.
 
     Full bars with a line: geometric mean and 95 % interval. Pale bars that end in an arrow: only a bound of the median is known (some
-    runs were censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room. A task of which no pair
-    tells anything has one line.
+    runs were censored). Small marks below: the single pairs, triangles pointing to where a bound leaves room. Masks of which no pair
+    tells anything share one line a task.
     """
     entries = [entry for entry in summary.speedups if entry.n_pairs]
     if not entries:
         return None
     styles = mask_styles(summary.masks, summary.baseline, theme)
-    telling = {entry.task for entry in entries if _pair_ends(entry)}
-    rows = list(dict.fromkeys((entry.task, entry.mask if entry.task in telling else ALL_MASKS) for entry in entries))
-    tasks = list(dict.fromkeys(task for task, _ in rows))
-    # A free line above each task takes its name.
-    places = {key: index + tasks.index(key[0]) + 1 for index, key in enumerate(rows)}
-    figure = Figure(figsize=(9.6, 0.36 * (len(rows) + len(tasks)) + 1.1), layout="constrained", facecolor=theme.paper)
+    tasks = list(dict.fromkeys(entry.task for entry in entries))
+    telling = {(entry.task, entry.mask) for entry in entries if _pair_ends(entry)}
+    all_pairs = {(entry.task, entry.mask) for entry in entries}
+    places: dict[tuple[str, str], int] = {}
+    heads: dict[str, int] = {}
+    height = 0
+    for task in tasks:
+        heads[task] = height
+        height += 1
+        for mask in (mask for mask in summary.masks if (task, mask) in telling):
+            places[task, mask] = height
+            height += 1
+    figure = Figure(figsize=(9.6, 0.36 * height + 1.1), layout="constrained", facecolor=theme.paper)
     left, right = figure.subplots(1, 2, sharey=True, sharex=True)
     for axes, quantity in ((left, "train"), (right, "heldout")):
-        own = [e for e in entries if e.quantity == quantity]
-        _speedup_panel(axes, [e for e in own if e.task in telling], places, styles, theme)
-        for task in tasks:
-            if task not in telling:
-                pairs = sum(entry.n_pairs for entry in own if entry.task == task)
-                _undetermined(axes, f"undetermined ({pairs} pairs)", places[task, ALL_MASKS], theme)
+        own = [e for e in entries if e.quantity == quantity and (e.task, e.mask) in telling]
+        _speedup_panel(axes, own, places, styles, theme)
         taus = {task.tau if quantity == "train" else task.heldout_tau for task in summary.tasks}
         tau = percent(taus.pop() if len(taus) == 1 else None)
         axes.set_title(f"to {tau} {'training' if quantity == 'train' else 'held-out'} accuracy", **title_style(theme))
-        axes.set_xlabel(f"speed-up over {summary.baseline} (epochs, log scale)", color=theme.ink)
+        axes.set_xlabel(f"slower than {summary.baseline}  ←  speed-up (epochs)  →  faster", color=theme.ink)
     left.set_yticks(list(places.values()), [mask for _, mask in places])
-    left.set_ylim(max(places.values()) + 0.7, -0.7)
-    for task in tasks:
-        top = min(place for (name, _), place in places.items() if name == task) - 1
-        left.annotate(task, (0, top), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
-                      va="center", color=theme.ink, weight="bold", fontsize=9)  # fmt: skip
+    for task, place in heads.items():
+        silent = [mask for mask in summary.masks if (task, mask) in all_pairs - telling]
+        words = f"{task}; undetermined: {', '.join(silent)}" if silent else task
+        left.annotate(textwrap.shorten(words, LINE, placeholder=" …"), (0, place), xycoords=("axes fraction", "data"),
+                      xytext=(4, 0), textcoords="offset points", va="center", color=theme.ink, weight="bold",
+                      fontsize=9)  # fmt: skip
+    left.set_ylim(height - 0.3, -0.7)
     figure.legend(handles=_speedup_key(entries, theme), loc="outside lower center", ncols=3, **legend_style(theme))
     return figure
 
@@ -152,8 +170,8 @@ def dispersion(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), **legend_style(theme))
     keys = [Line2D([], [], color=theme.ink, marker=shapes[task], linestyle="", label=task) for task in tasks]
     if undecided := [task.name for task in summary.tasks if task.name not in tasks]:
-        told = f"not there, as no speed-up or no dispersion is known: {', '.join(undecided)}"
-        axes.set_title(textwrap.fill(told, LINE), **title_style(theme))
+        note = f"not there, as no speed-up or no dispersion is known: {', '.join(undecided)}"
+        axes.set_title(textwrap.fill(note, LINE), **title_style(theme))
     figure.legend(handles=keys, loc="outside lower center", ncols=min(4, len(keys)), **legend_style(theme))
     return figure
 
@@ -229,10 +247,13 @@ def _curve_panel(
             axes.axhline(value, color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
             axes.annotate(label, (1, value), xycoords=("axes fraction", "data"), xytext=(4, 0),
                           textcoords="offset points", va="center", annotation_clip=False, fontsize=7.5, color=theme.faint)  # fmt: skip
+    alone = len({run.mask for run in runs}) >= MEDIANS_FROM
     # The baseline last, so that it lies above the others.
     for mask in sorted(summary.masks, key=lambda mask: mask == summary.baseline):
-        own = [run for run in runs if run.mask == mask]
-        _mask_curve(axes, own, quantity, styles.get(mask), theme)
+        before = set(axes.get_children())
+        _mask_curve(axes, [run for run in runs if run.mask == mask], quantity, styles.get(mask), theme, alone)
+        for artist in set(axes.get_children()) - before:
+            artist.set_gid(f"mask:{mask}")  # the page hides masks by it
     name = "training" if quantity == "train" else "held-out"
     axes.set_title(f"{task.name} (length {length_text(task.length)}) · {name}", **title_style(theme))
     seen = [row[f"{part}_accuracy"] for run in runs for row in run.history for part in ("train", "heldout")]
@@ -251,7 +272,9 @@ def _accuracies(run: RunEntry, quantity: str) -> list[float]:
     return [row[name] for row in run.history if row.get(name) is not None]
 
 
-def _mask_curve(axes: Axes, runs: Sequence[RunEntry], quantity: str, style: Style | None, theme: Theme) -> None:
+def _mask_curve(
+    axes: Axes, runs: Sequence[RunEntry], quantity: str, style: Style | None, theme: Theme, alone: bool
+) -> None:
     known = [(run, _accuracies(run, quantity)) for run in runs]
     known = [(run, values) for run, values in known if values]
     if not known or style is None:
@@ -259,12 +282,13 @@ def _mask_curve(axes: Axes, runs: Sequence[RunEntry], quantity: str, style: Styl
     found = band([values for _, values in known])
     epochs = np.arange(1, len(found["middle"]) + 1)
     whole = int((found["training"] == len(known)).sum())  # epochs at which every seed was still training
-    axes.fill_between(epochs, found["low"], found["high"], color=style.colour, alpha=0.16, linewidth=0)
+    if not alone:
+        axes.fill_between(epochs, found["low"], found["high"], color=style.colour, alpha=0.16, linewidth=0)
     axes.plot(epochs[:whole], found["middle"][:whole], color=style.colour, linewidth=1.7)
     axes.plot(
         epochs[whole - 1 :], found["middle"][whole - 1 :], color=style.colour, linewidth=1.4, linestyle=(0, (3, 1.5))
     )
-    for run, values in known:
+    for run, values in [] if alone else known:
         if len(known) < QUANTILES_FROM:
             axes.plot(epochs[: len(values)], values, color=style.colour, linewidth=0.6, alpha=0.55)
         unfinished = run.status == "unfinished"

@@ -1,11 +1,7 @@
-"""What the theory predicts and what was seen, in words and in a picture made from the summary's numbers."""
-
-from matplotlib.figure import Figure
+"""What the theory predicts and what was seen, in words made from the summary's numbers."""
 
 from ..summary_schema import Analysis, Matched, Summary, Unit
 from ..text import epochs_text, number, plural
-from .axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
-from .palette import LIGHT, Theme, mask_styles
 
 WORDS = {
     "dispersion_ratio": "a smaller dispersion of the kept scores (δ_h/δ_s, at the end)",
@@ -130,79 +126,3 @@ def _row(unit: Unit) -> dict[str, str]:
         "epochs": ", ".join(map(epochs_text, unit.epochs)),
         "speedup": number(unit.speedup) + bound,
     }
-
-
-def prediction_picture(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
-    """Speed-up against each quantity, a point a task and mask. None where nothing was recorded, or only the baseline."""
-    units = [unit for unit in _of(summary).units if unit.mask != summary.baseline and unit.speedup is not None]
-    shown = [name for name in LABELS if any(unit.get(name) is not None for unit in units)]
-    if not shown:
-        return None
-    styles = mask_styles(summary.masks, summary.baseline, theme)
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(9.6, 3.1 * rows + 0.5), layout="constrained", facecolor=theme.paper)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes, name in zip(panels, shown, strict=False):
-        prepare(axes, theme)
-        axes.set_yscale("log")
-        axes.axhline(1, color=theme.faint, linewidth=1)
-        for unit in units:
-            if unit.get(name) is None:
-                continue
-            style = styles[unit.mask]
-            axes.plot(unit[name], unit.speedup, style.marker, color=style.colour, markersize=6,
-                      markerfacecolor=theme.paper if unit.censored else style.colour)  # fmt: skip
-        plain_log_ticks(axes.yaxis)
-        axes.margins(0.12, 0.18)
-        axes.set_title(LABELS[name], **title_style(theme))
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
-    masks = [mask for mask in summary.masks if any(unit.mask == mask for unit in units)]
-    hollow = "; hollow: with censored runs" if any(unit.censored for unit in units) else ""
-    figure.supylabel(f"speed-up (restricted means{hollow}), a point a task", color=theme.ink, fontsize=9)
-    figure.legend(
-        handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
-        **legend_style(theme),
-    )  # fmt: skip
-    return figure
-
-
-def matched_picture(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
-    """Gradient norms where masks are compared: against the training loss, which falls to the right; a line a pair and mask.
-
-    None where no pair of runs could be compared.
-    """
-    entries = [entry for entry in _of(summary).matched if entry.quantity == "gradient" and entry.pairs]
-    if not entries:
-        return None
-    styles = mask_styles(summary.masks, summary.baseline, theme)
-    tasks = list(dict.fromkeys(entry.task for entry in entries))
-    columns = min(3, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure = Figure(figsize=(9.6, 2.9 * rows + 0.7), layout="constrained", facecolor=theme.paper)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes, task in zip(panels, tasks, strict=False):
-        prepare(axes, theme)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for entry in (entry for entry in entries if entry.task == task):
-            for pair in entry.pairs:
-                for mask, values in ((summary.baseline, pair.base), (entry.mask, pair.own)):
-                    style = styles[mask]
-                    axes.plot(pair.losses, values, color=style.colour, marker=style.marker, markersize=3.5,
-                              linewidth=1.1, alpha=0.8)  # fmt: skip
-        axes.invert_xaxis()
-        for axis in (axes.xaxis, axes.yaxis):
-            plain_log_ticks(axis)
-        axes.set_xlabel("training loss, falling", color=theme.ink, fontsize=9)
-        axes.set_title(task, **title_style(theme))
-    for axes in panels[len(tasks) :]:
-        axes.set_visible(False)
-    figure.supylabel("‖∇loss‖", color=theme.ink, fontsize=9)
-    masks = [mask for mask in summary.masks if mask == summary.baseline or any(e.mask == mask for e in entries)]
-    figure.legend(
-        handles=[mask_key(styles[mask], mask) for mask in masks], loc="outside lower center", ncols=min(6, len(masks)),
-        **legend_style(theme),
-    )  # fmt: skip
-    return figure

@@ -65,7 +65,7 @@ def use_threads(threads: int) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Lets this process keep the memory that tensors give back, and says whether the C library could be told so.
+    """Lets this process keep the memory that tensors give back, and says whether the C library can be set so.
 
     A training step frees some hundred activations of about 1 MB and asks for as many again. glibc hands such blocks back to the
     system, which then fills each page with zeros once more: a thousand page faults a step or more, and none or few with this

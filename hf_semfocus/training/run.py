@@ -24,7 +24,8 @@ from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, why_stop
 from .results import attention_of, run_result
 from .rows import already_batched
 from .run_files import read_run, wants_more
-from .setup import check_memory, prepared, training_arguments
+from .setup import check_memory, check_tracker, prepared, training_arguments
+from .snapshots import run_snapshots
 from .trainer import SemFocusTrainer
 
 
@@ -69,6 +70,7 @@ def _train_run(
     if finished is not None:
         return finished
     check_memory(spec)
+    check_tracker(spec)
     check_ships([parse_mask(spec.mask)])
     keep_freed_memory()
     use_fast_products()
@@ -77,6 +79,8 @@ def _train_run(
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
     if on_checkpoint is not None:
         trainer.add_callback(AfterCheckpoint(on_checkpoint))
+    if spec.training.snapshots:
+        trainer.add_callback(run_snapshots(spec, folder, rows[spec.training.heldout_split], tokenizer))
     # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
     if state.is_main_process:
         write_json(folder / "spec.json", spec.to_dict())

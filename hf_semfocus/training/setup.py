@@ -1,7 +1,9 @@
 """What a run begins with: its data, its model with the initial weights, and Transformers' arguments."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ INITIAL_ROWS = 500
 def check_memory(spec: RunSpec) -> None:
     """Refuses a model whose weights and gradients alone go over this machine's memory.
 
-    Without it the system kills the process while it draws weights, and nobody is told why.
+    Without it the system kills the process while it draws weights, and gives no reason.
 
     Raises:
         ValueError: with the parameters, the memory that they need and the memory that there is.
@@ -95,12 +97,32 @@ def build_model(
     return cls(SemFocusConfig(**fields))
 
 
+def check_tracker(spec: RunSpec) -> None:
+    """Refuses a tracker that is not installed.
+
+    Raises:
+        ValueError: it is not.
+    """
+    name = spec.training.report_to
+    if name != "none" and find_spec(name) is None:
+        raise ValueError(f"report_to is {name!r}, which is not installed: pip install {name}")
+
+
+def _project(folder: Path) -> str:
+    """What a tracker groups runs by: the comparison's run directory, or the run's folder."""
+    folder = folder.absolute()
+    return folder.parents[3].name if folder.parents[2].name == "runs" else folder.name
+
+
 def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
     """Transformers' arguments for a run. `batch_size` counts all processes' examples, so a run is the same on one or two."""
     options, processes = spec.training, process_state().num_processes
     if options.batch_size % processes:
         raise ValueError(f"batch_size is {options.batch_size}; allowed: a multiple of the {processes} processes")
     optimizers = {"sgd": "sgd", "adam": "adamw_torch", "adamw": "adamw_torch"}  # Adam is AdamW without weight decay
+    # Beside the run: its checkpoints, where the Trainer would put it, go when the run has ended.
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
+    os.environ.setdefault("WANDB_PROJECT", _project(folder))
     sgd = f"momentum={options.momentum}" if options.optimizer == "sgd" else None
     return TrainingArguments(
         output_dir=str(folder / "checkpoints"),
@@ -121,7 +143,9 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
         logging_strategy="no",
         logging_nan_inf_filter=False,
         eval_strategy="no",
-        report_to="none",
+        report_to=options.report_to,
+        run_name=spec.name,
+        project=_project(folder),
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
         disable_tqdm=True,

@@ -1,4 +1,4 @@
-"""Judges tier 1 from the stored comparisons `paper_*`, and writes the page, its numbers and its pictures.
+"""Judges tier 1 from the stored comparisons `paper_*`, and writes the page, its numbers, its pictures and the README's table.
 
 python -m recipes.reproduction      # recipes/results/paper_*/ → recipes/results/paper.md, paper.json and paper/*.png
 """
@@ -12,7 +12,8 @@ from hf_semfocus.files import atomic_write, write_json
 from hf_semfocus.report.files import render_figure
 
 from .archive import RESULTS
-from .page import counts, markdown
+from .blocks import with_blocks
+from .page import counts, markdown, readme_table
 from .pictures import curves, reached
 from .records import StoredRun, read_stored
 from .tier1 import Tier, judge
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.results.is_dir():
             raise ValueError(f"{options.results} is no folder")
         tier = write_page(read_stored(options.results), options.results)
+        if options.results == RESULTS:
+            for path, text in with_blocks({"paper": readme_table(tier)}).items():
+                atomic_write(path, text)
     except (ValueError, OSError) as error:
         print(f"reproduction: {error}", file=sys.stderr)
         return 2

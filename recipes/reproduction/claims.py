@@ -3,7 +3,7 @@
 python -m recipes.reproduction.claims                      # recipes/results/ → recipes/results/claims.md and claims.json
 python -m recipes.reproduction.readme --claims      # … and into README.md
 
-A claim names the stored results (`recipes/reproduction/archive.py`) that it is read from, and its rule (`claim_rules.py`). Where too
+A claim names the stored results (`recipes/reproduction/archive.py`) that it is read from, and its rule (`rules.py`). Where too
 little is stored for a rule it is *not tested*, whatever the numbers so far look like.
 """
 

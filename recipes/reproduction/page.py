@@ -103,9 +103,22 @@ def _table(claims: Iterable[Claim]) -> list[str]:
     return [*head, *map(_row, claims)]
 
 
+def readme_table(tier: Tier) -> str:
+    """The claims over all tasks, for the README."""
+    rows = [
+        f"| {_words(claim)} | {_setting(claim)} | {effect(claim)} | {verdict(claim)} | [{claim.name}](recipes/results/paper.md) |"
+        for claim in tier.claims
+        if claim.scope is not Scope.TASK
+    ]
+    return "\n".join(["| claim | setting | effect [95 % interval] | verdict | page |", "|---|---|---|---|---|", *rows])
+
+
 def _row(claim: Claim) -> str:
-    words = CLAIMS[claim.kind, claim.scope].format(task=claim.task)
-    return f"| {words} (`{claim.name}`) | {_setting(claim)} | {effect(claim)} | {verdict(claim)} |"
+    return f"| {_words(claim)} (`{claim.name}`) | {_setting(claim)} | {effect(claim)} | {verdict(claim)} |"
+
+
+def _words(claim: Claim) -> str:
+    return CLAIMS[claim.kind, claim.scope].format(task=claim.task)
 
 
 def verdict(claim: Claim) -> str:

@@ -1,4 +1,4 @@
-"""Puts the quickstart's table and picture, and the benchmarks' figures, into README.md, from what their commands left.
+"""Puts stored results into README.md and docs/ (blocks.py says which where), from what their commands left.
 
 python -m recipes.reproduction.readme runs/quickstart        # after `make quickstart`
 python -m recipes.reproduction.readme --cost runs/cost.txt   # after `make benchmark`
@@ -6,9 +6,9 @@ python -m recipes.reproduction.readme --data runs/data.txt   # after `make bench
 python -m recipes.reproduction.readme --attention runs/attention   # after `make benchmark`
 python -m recipes.reproduction.readme --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
 python -m recipes.reproduction.readme --claims               # after `python -m recipes.reproduction.claims`
-python -m recipes.reproduction.readme --settings           # after `python -m recipes.reproduction.archive … --as gain_2` or another
+python -m recipes.reproduction.readme --settings             # after `python -m recipes.reproduction.archive … --as gain_2` or another
 
-Results that the README shows are kept in recipes/results/; a test compares the README with them.
+What is shown is kept in recipes/results/; a test compares the pages with it.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from matplotlib.ticker import NullLocator
 
 from hf_semfocus import SemFocusConfig
 from hf_semfocus.files import atomic_write, read_record
-from hf_semfocus.model.layers import position_std
+from hf_semfocus.model.modeling_semfocus import position_std
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from hf_semfocus.report.files import render_figure
 from hf_semfocus.report.palette import LIGHT, mask_styles
@@ -39,9 +39,9 @@ from hf_semfocus.report.tables import markdown_table
 from hf_semfocus.report.words import epochs_of, speed_up_words
 from hf_semfocus.summary_schema import Summary
 
+from .blocks import ROOT, linked, with_blocks
 from .rules import verdict_words
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "recipes" / "results"
 MAIN_PICTURE = "reduced/speedups.png"
 SWEEP_PICTURE = "recipes/results/gain_sweep.png"
@@ -66,22 +66,16 @@ SWEEPS = {
 
 
 def quickstart_section(summary: dict) -> str:
-    """The README's lines about the quickstart: what was run, the table, the picture."""
+    """What was run in the quickstart, the table, the picture."""
     machine = summary["machine"]
     longest = sum(run["seconds"] for run in summary["runs"]) / 60
     about = (
         f"{summary['note']} Run on {machine['cores']} cores ({machine['processor']}); {longest:.1f} minutes of one core "
         "in all. Seconds vary with the machine, epochs hardly."
     )
-    picture = "![Training and held-out accuracy against epochs](recipes/results/quickstart/curves.png)"
+    path = linked("quickstart", "recipes/results/quickstart/curves.png")
+    picture = f"![Training and held-out accuracy against epochs]({path})"
     return f"{about}\n\n{markdown_table(summary).strip()}\n\n{picture}"
-
-
-def replaced(text: str, name: str, section: str) -> str:
-    """`text` with what stands between the two comments of `name` replaced."""
-    pattern = re.compile(f"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-    assert pattern.search(text), f"README.md has no place for {name}"
-    return pattern.sub(lambda found: f"{found[1]}{section}\n{found[2]}", text)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,40 +104,45 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def update(options: argparse.Namespace) -> None:
-    """Copies what was made into recipes/results, and writes README's sections from it.
+    """Copies what was made into recipes/results, and writes the blocks made from it.
 
     Raises:
         OSError, ValueError: an input is missing or damaged; nothing of it was copied.
     """
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
+    blocks: dict[str, str] = {}
     if options.run_directory is not None:
         summary = read_record(options.run_directory / "summary.json", Summary, "make it again: make quickstart")
-        text = replaced(text, "quickstart", quickstart_section(summary))
+        blocks["quickstart"] = quickstart_section(summary)
         names = ["summary.json", "summary.csv", "speedups.csv"]
         pictures = sorted((options.run_directory / "figures").glob("*.png"))
         _copy_all([*(options.run_directory / name for name in names), *pictures], RESULTS / "quickstart")
     for name in ("cost", "data"):
         printed = getattr(options, name)
         if printed is not None:
-            text = replaced(text, name, printed_section(printed.read_text(encoding="utf-8")))
+            blocks[name] = printed_section(printed.read_text(encoding="utf-8"))
             RESULTS.mkdir(parents=True, exist_ok=True)
             shutil.copy(printed, RESULTS / f"{name}.txt")
     if options.attention is not None:
-        made = (options.attention / "attention.txt").read_text(encoding="utf-8")
-        text = replaced(text, "attention", attention_section(made))
+        blocks["attention"] = attention_section((options.attention / "attention.txt").read_text(encoding="utf-8"))
         names = ["attention.txt", "attention.csv", "attention.png", "attention_profile.txt"]
         _copy_all([options.attention / name for name in names], RESULTS)
+    if options.cost is not None or options.attention is not None:
+        blocks["costs"] = costs_section(*(_stored(f"{name}.txt") for name in ("cost", "attention")))
     if options.minilm is not None:
-        text = replaced(text, "minilm", minilm_section((options.minilm / "table.md").read_text(encoding="utf-8")))
+        blocks["minilm"] = minilm_section((options.minilm / "table.md").read_text(encoding="utf-8"))
         _copy_all(sorted(options.minilm.iterdir()), RESULTS / "sparse_minilm")
     if options.claims:
-        text = replaced(text, "claims", claims_section(json.loads((RESULTS / "claims.json").read_text("utf-8"))))
+        blocks["claims"] = claims_section(json.loads((RESULTS / "claims.json").read_text("utf-8")))
     if options.settings:
         stored = stored_settings()
         atomic_write(ROOT / SWEEP_PICTURE, render_figure(sweep_picture(stored), "png"))
-        text = replaced(text, "settings", settings_section(stored))
-    atomic_write(readme, text)
+        blocks["settings"] = settings_section(stored)
+    for path, text in with_blocks(blocks).items():
+        atomic_write(path, text)
+
+
+def _stored(name: str) -> str:
+    return (RESULTS / name).read_text(encoding="utf-8")
 
 
 def _copy_all(paths: Sequence[Path], folder: Path) -> None:
@@ -158,27 +157,41 @@ def _copy_all(paths: Sequence[Path], folder: Path) -> None:
 
 
 def printed_section(printed: str) -> str:
-    """The README's lines about cost and speed: the benchmarks' own words."""
+    """The benchmarks' own words."""
     return f"```text\n{printed.strip()}\n```"
 
 
+def costs_section(cost: str, attention: str) -> str:
+    """Cost in one line, from what `make benchmark` printed about a training step and about attention alone."""
+    step = re.search(r"^topk:5 .*?([\d.]+) x full", cost, re.MULTILINE)
+    alone = re.search(r"^topk:5 +4x2048  dense, time .*?  ([\d.]+) \(", attention, re.MULTILINE)
+    assert step
+    assert alone
+    return (
+        f"On a CPU, a training step with `topk:5` takes {float(step[1]):.1f} times that with full attention at length 40; attention "
+        f"alone, at length 2,048, takes {float(alone[1]):.2f} times. [Benchmarks](docs/benchmarks.md)."
+    )
+
+
 def attention_section(printed: str) -> str:
-    """The README's lines about attention: the setting and the goals in sight, all figures below."""
+    """The setting and the goals in sight, all figures below."""
     setting, goals, *tables = printed.strip("\n").split("\n\n")
-    picture = "![Time and peak extra memory of attention against length](recipes/results/attention.png)"
+    path = linked("attention", "recipes/results/attention.png")
+    picture = f"![Time and peak extra memory of attention against length]({path})"
     first = printed_section("\n\n".join((setting, goals)))
     rest = printed_section("\n\n".join(tables))
     return f"{first}\n\n{picture}\n\n<details><summary>All figures</summary>\n\n{rest}\n\n</details>"
 
 
 def minilm_section(table: str) -> str:
-    """The README's lines about the pretrained model: the recipe's own table, and its picture."""
-    picture = "![Quality against the keys that each query keeps](recipes/results/sparse_minilm/quality.png)"
+    """The recipe's own table about the pretrained model, and its picture."""
+    path = linked("minilm", "recipes/results/sparse_minilm/quality.png")
+    picture = f"![Quality against the keys that each query keeps]({path})"
     return f"{table.strip()}\n\n{picture}"
 
 
 def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
-    """The README's lines about the paper's claims: the main picture where it is stored, and a verdict a claim and size.
+    """The paper's claims: the main picture where it is stored, and a verdict a claim and size.
 
     Args:
         found: what `claims.py` wrote into claims.json.
@@ -198,7 +211,8 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
         "The numbers behind each verdict, the rules, and which runs are missing: `recipes/results/claims.md`.",
     ]
     if (results / MAIN_PICTURE).is_file():
-        lines = [f"![Speed-ups of each mask on each task](recipes/results/{MAIN_PICTURE})", "", *lines]
+        path = linked("claims", f"recipes/results/{MAIN_PICTURE}")
+        lines = [f"![Speed-ups of each mask on each task]({path})", "", *lines]
     return "\n".join(lines)
 
 
@@ -216,7 +230,7 @@ def stored_settings(results: Path = RESULTS) -> dict[str, Summary]:
 
 
 def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str:
-    """The README's lines about one comparison under several sets of hyperparameters: the picture, and a row a set.
+    """One comparison under several sets of hyperparameters: the picture, and a row a set.
 
     Args:
         stored: summaries by the names of `SETTINGS`, in its order; those that are not stored are left out.
@@ -232,7 +246,8 @@ def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str
             if told is None:  # not every comparison has every task
                 continue
             lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(told)} |")
-    picture = f"![Epochs to 95 % against the size of the initial scores]({SWEEP_PICTURE})"
+    path = linked("settings", SWEEP_PICTURE)
+    picture = f"![Epochs to 95 % against the size of the initial scores]({path})"
     return "\n".join([picture, "", "<details><summary>In numbers</summary>", "", *lines, "", "</details>"])
 
 

@@ -291,13 +291,13 @@ def test_the_cost_of_recording_is_clocked(capsys):
     assert "goal under 10%" in printed
 
 
-def test_the_stored_cost_of_recording_is_what_the_readme_says():
+def test_the_stored_cost_of_recording_is_what_the_guide_says():
     first, _, *lines = (RECIPES / "results" / "analysis_overhead.txt").read_text().splitlines()
     assert first == "$ python recipes/benchmarks/analysis_overhead.py"
     shares = [float(re.search(r"an epoch, ([\d.]+) % of", line)[1]) for line in lines]
     assert len(shares) == 6
     assert max(shares) < 10
-    assert "less than a tenth of its time" in " ".join((RECIPES.parent / "README.md").read_text().split())
+    assert "less than a tenth of its time" in " ".join((RECIPES.parent / "docs/guides/theory.md").read_text().split())
 
 
 def test_fine_tuning_starts_from_what_was_pretrained(tmp_path, monkeypatch):

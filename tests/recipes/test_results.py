@@ -14,7 +14,7 @@ import pytest
 
 from hf_semfocus.files import read_record
 from hf_semfocus.summary_schema import Analysis, Matched, MatchedPair, Summary
-from recipes.reproduction import archive, claims, readme, rules
+from recipes.reproduction import archive, blocks, claims, readme, rules
 from tests.report.synthetic import EVERYTHING, write_run_directory
 
 ROOT = Path(__file__).parents[2]
@@ -464,9 +464,7 @@ def test_the_claims_are_what_the_stored_results_give():
     found = claims.judged(claims.load())
     assert json.loads((RESULTS / "claims.json").read_text(encoding="utf-8")) == json.loads(json.dumps(found))
     assert (RESULTS / "claims.md").read_text(encoding="utf-8") == claims.markdown(found)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = re.search("<!-- claims:begin -->\n(.*?)\n<!-- claims:end -->", readme, re.DOTALL)[1]
-    assert section == readme.claims_section(found)
+    assert blocks.block("claims") == readme.claims_section(found)
 
 
 def test_every_result_with_missing_runs_says_why():
@@ -667,7 +665,9 @@ def test_parity_near_and_above_chance(summary_of):
     assert verdicts({"reduced": near})["parity_near_chance", "reduced size"] == "reproduced"
     both = near["runs"] + summary_of({"parity_check": {"full": [10] * 3, "topk:5": [10, 11, 12]}})["runs"]
     runs = [run for run in both if (run["mask"] == "full") == (run["status"] == "censored")]
-    assert verdicts({"reduced": near.model_copy(update={"runs": runs})})["parity_near_chance", "reduced size"] == "mixed"
+    assert (
+        verdicts({"reduced": near.model_copy(update={"runs": runs})})["parity_near_chance", "reduced size"] == "mixed"
+    )
 
 
 def test_about_1_3(summary_of):

@@ -4,9 +4,14 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
+
 from hf_semfocus.experiments.spec import mask_slug
 
-CHANCE = {"even_pairs": 0.5, "cycle_navigation": 0.2, "missing_duplicate_string": 0.5}
+CHANCE = {
+    "even_pairs": 0.5, "cycle_navigation": 0.2, "missing_duplicate_string": 0.5, "parity_check": 0.5, "solve_equation": 0.2,
+    "modular_arithmetic_brackets": 0.2, "stack_manipulation": 0.5,
+}  # fmt: skip
 REACH = {
     "full": {"left": 19, "right": 19, "sees_all": True, "text": "all"},
     "topk:5": {"left": 19, "right": 19, "sees_all": True, "text": "all"},
@@ -30,6 +35,26 @@ EVERYTHING = {
         "topk:5": [26, 30, None],
     },
 }
+MASKS = [
+    "full", "topk:5", "topk:9", "topp:0.5", *(f"{kind}:{size}{more}" for kind in ("banded", "block") for size in (5, 9)
+    for more in ("", "+global:1")), "strided:4", "random:5;seed=0", "sink:1",
+]  # fmt: skip
+
+
+def many_outcomes(seeds=10):
+    """Outcomes of 7 tasks and 15 masks: learnt sooner, later, by some seeds, or by none."""
+    return {
+        task: {
+            mask: [
+                None
+                if (place + number) % 5 == 4 or (number % 3 == 2 and seed > 6)
+                else 6 + (7 * number + 5 * seed + place) % 30
+                for seed in range(seeds)
+            ]
+            for number, mask in enumerate(MASKS)
+        }
+        for place, task in enumerate(CHANCE)
+    }
 
 
 def update(record, **changes):
@@ -141,3 +166,20 @@ def write_run(folder, task, mask, seed, outcome, budget=40, generalises=True, la
     }  # fmt: skip
     (path / "result.json").write_text(json.dumps(result))
     return path
+
+
+def write_snapshots(folder, summary):
+    """What full and topk:5 of seed 0 attended to at three epochs; returns it: (mask, epoch) → (rows, layers, heads, queries, keys)."""
+    generator, made = np.random.default_rng(0), {}
+    for run in summary.runs:
+        if run.seed == 0 and run.mask in ("full", "topk:5"):
+            (folder / run.path / "snapshots").mkdir(parents=True)
+            for epoch in (0, 2, 9):
+                scores = (1 + epoch) * generator.normal(size=(2, 2, 1, 6, 6))
+                weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+                made[run.mask, epoch] = weights
+                path = folder / run.path / "snapshots" / f"epoch-{epoch}.npz"
+                np.savez_compressed(
+                    path, weights=weights.astype(np.float16), tokens=np.array([list("011010"), list("110001")])
+                )
+    return made

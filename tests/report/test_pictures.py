@@ -60,8 +60,9 @@ def test_bars_end_where_the_numbers_are(summary_of):
         }
         assert {round(bar.get_x() + bar.get_width(), 6) for bar in axes.patches if hasattr(bar, "get_x")} == expected
         assert {round(bar.get_x(), 6) for bar in axes.patches if hasattr(bar, "get_x")} == {1}
-        texts = [text.get_text() for text in axes.texts]
-        assert texts.count("undetermined") == sum(entry["undetermined"] == entry["n_pairs"] for entry in entries)
+        telling = {(e["task"], e["mask"]) for e in summary["speedups"] if e["undetermined"] < e["n_pairs"]}
+        silent = [e for e in entries if e["undetermined"] == e["n_pairs"] and (e["task"], e["mask"]) in telling]
+        assert [text.get_text() for text in axes.texts].count("undetermined") == len(silent)
         low, high = axes.get_xlim()
         assert low * high == pytest.approx(1)
         assert all(
@@ -73,21 +74,29 @@ def test_bars_end_where_the_numbers_are(summary_of):
         )
 
 
-def test_a_task_of_which_no_pair_tells_anything_has_one_line(summary_of):
+def test_masks_of_which_no_pair_tells_anything_share_one_line(summary_of):
     summary = summary_of("everything")
-    names = [label.get_text() for label in pictures.speedups(summary).axes[0].get_yticklabels()]
-    silent = {"estimate": None, "low": 0.0, "high": None, "undetermined": 3, "n_pairs": 3}
+    rows = len(pictures.speedups(summary).axes[0].get_yticklabels())
     for entry in summary["speedups"]:
         if entry["task"] == "even_pairs":
             pairs = [pair.model_copy(update={"lower": 0.0, "upper": None}) for pair in entry.pairs]
-            update(entry, **silent, pairs=pairs)
-    masks = {entry["mask"] for entry in summary["speedups"] if entry["task"] == "even_pairs"}
-    figure = pictures.speedups(summary)
-    changed = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert len(changed) == len(names) - len(masks) + 1
-    assert "every mask" in changed
-    for axes in figure.axes:
-        assert f"undetermined ({3 * len(masks)} pairs)" in [text.get_text() for text in axes.texts]
+            update(entry, estimate=None, low=0.0, high=None, undetermined=3, n_pairs=3, pairs=pairs)
+    axes = pictures.speedups(summary).axes[0]
+    assert len(axes.get_yticklabels()) == rows - 3
+    assert "even_pairs; undetermined: banded:5, block:5, topk:5" in [text.get_text() for text in axes.texts]
+
+
+def test_many_masks_are_medians_alone(summary_of):
+    summary = summary_of("quickstart")
+    few = pictures.curves(summary).axes[0]
+    for number in range(pictures.MEDIANS_FROM):
+        own = [run for run in summary.runs if run.mask == "full"]
+        summary.runs += [run.model_copy(update={"mask": f"topk:{number + 10}"}) for run in own]
+        summary.masks.append(f"topk:{number + 10}")
+    many = pictures.curves(summary).axes[0]
+    assert few.collections
+    assert not many.collections
+    assert len(many.lines) <= 2 + 2 * len(summary.masks)
 
 
 def test_keys_name_what_is_there(summary_of):

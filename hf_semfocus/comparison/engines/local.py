@@ -126,7 +126,9 @@ def make(wanted: Wanted) -> LocalEngine:
     """The engine; `ValueError` for what needs a cluster, and for more cores than there are."""
     for name in ("address", "gpus"):
         if getattr(wanted, name):
-            raise ValueError(f"{name} is {getattr(wanted, name)!r}, which is for a cluster; allowed: with --engine ray")
+            raise ValueError(
+                f"{name} is {getattr(wanted, name)!r}, which is for a cluster; allowed: with --engine ray"
+            )
     if wanted.cpus > available_cores():
         raise ValueError(f"cpus per run is {wanted.cpus}; allowed: 1 … {available_cores()}, the cores of this machine")
     return LocalEngine(wanted)

@@ -1,0 +1,44 @@
+"""`semfocus demo`: a comparison's report as a folder that runs as a static Space, without a server."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .parsing import add_command, path
+from .terminal import console
+
+SPACE = """---
+title: {title}
+emoji: 🔍
+colorFrom: blue
+colorTo: green
+sdk: static
+pinned: false
+tags: [hf-semfocus, attention]
+---
+
+The report of a comparison by hf-semfocus, made by `{command}`. `index.html` loads nothing from anywhere.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Adds `demo`."""
+    text = "make a folder that runs as a static Space: the report, with what masks attend to while they learn"
+    parser = add_command(commands, "demo", text, "semfocus demo runs/quickstart --output runs/demo", run)
+    parser.add_argument("directory", type=path, help="a run directory of `semfocus compare`, best with --snapshots")
+    parser.add_argument("--output", type=path, required=True, help="the folder to make")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes `index.html` (the report, with the attention slider where runs stored snapshots) and the Space's `README.md`."""
+    from ..comparison.summary import write_summary
+    from ..files import atomic_write, json_text
+    from ..report.html import write_report
+
+    folder, output = Path(options.directory), Path(options.output)
+    summary = write_summary(folder)
+    title = json_text(f"{summary.name or 'A comparison'} of attention masks").strip()  # quoted, as YAML takes it
+    atomic_write(output / "index.html", write_report(folder, summary).read_bytes())
+    atomic_write(output / "README.md", SPACE.format(title=title, command=options.command_line))
+    console().print(f"demo: {output / 'index.html'}", soft_wrap=True, highlight=False)
+    return 0
