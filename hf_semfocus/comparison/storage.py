@@ -32,7 +32,7 @@ from huggingface_hub.constants import HF_HOME
 
 from ..files import atomic_write, json_text, read_json, write_json
 from ..training.checkpoints import latest_complete_checkpoint
-from ..training.recorder import BEST
+from ..training.snapshots import FOLDER as SNAPSHOTS
 
 CACHE = Path(HF_HOME) / "semfocus"
 """Copies of what URLs hold, and scratch folders."""
@@ -204,7 +204,7 @@ def _write_records(folder: Path, records: dict[str, str]) -> None:
 
 
 def _unpack(bucket: Bucket, run: str, path: str, entry: dict[str, Any], folder: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=folder) as room:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as room:
         packed = Path(room) / "packed.tar"
         bucket.get(entry["object"], packed)
         if _digest(packed) != entry["blake2b"]:
@@ -318,9 +318,10 @@ class Attempt(RunPlace):
                 self.bucket.remove(f"objects/{self.run}/{other}")
 
     def _packed(self) -> list[str]:
-        checkpoint = latest_complete_checkpoint(self.folder / "checkpoints")
-        parts = [checkpoint, self.folder / BEST, self.folder / "model"]
-        return [part.relative_to(self.folder).as_posix() for part in parts if part is not None and part.exists()]
+        """What is put there as it is: the last checkpoint, and whatever else a run keeps beside its records."""
+        others = (path for path in self.folder.iterdir() if path.name not in (*RECORDS, "checkpoints"))
+        parts = [latest_complete_checkpoint(self.folder / "checkpoints"), *sorted(others)]
+        return [part.relative_to(self.folder).as_posix() for part in parts if part is not None and part.name[0] != "."]
 
     def _object(self, path: str, name: Name) -> dict[str, Any]:
         """Puts a part of the folder there, unless it stands there since the last time."""
@@ -329,7 +330,7 @@ class Attempt(RunPlace):
         if earlier is not None and earlier["stamp"] == stamp:
             return earlier
         place = f"objects/{self.run}/{self.attempt}/{name.epoch:06d}.{name.stage}-{PurePosixPath(path).name}.tar"
-        with tempfile.TemporaryDirectory(dir=self.folder) as room:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".") as room:
             packed = Path(room) / "packed.tar"
             with tarfile.open(packed, "w") as tar:
                 tar.add(self.folder / path, arcname=path)
@@ -449,9 +450,10 @@ class UrlStore(Store):
             shutil.rmtree(folder, ignore_errors=True)
             _write_records(folder, manifest.pop("records"))
             atomic_write(folder / ".manifest.json", json.dumps(manifest))
-        for run in wanted if models else ():
+        for run in wanted:
             for path, entry in (self._known(run) or {})["objects"].items():
-                if path == "model" and not (self.folder / "runs" / run / path).exists():
+                asked = path == SNAPSHOTS or (models and path == "model")
+                if asked and not (self.folder / "runs" / run / path).exists():
                     _unpack(self.bucket, run, path, entry, self.folder / "runs" / run)
 
     def _contents(self, files: dict[str, str]) -> dict[str, bytes | None]:
