@@ -39,9 +39,10 @@ test-fast: install  ## the test suite without the tests marked slow
 test-long: install  ## every pair of class and mask that compile or export, and what trains longest, a few minutes
 	$(BIN)/pytest -n 2 -m long $(PYTEST_FLAGS)
 
-quality: install  ## lint, format check and types, changing nothing
+quality: install  ## lint, format check, import layers and types, changing nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 style: install  ## format and mend what can be mended

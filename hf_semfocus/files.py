@@ -1,8 +1,11 @@
 """Files that are seen whole or not at all, and JSON that is read as what it should be: a damaged file is named, with the field."""
 
+import hashlib
 import json
 import os
+import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,6 +63,17 @@ def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is damaged: line {number} is not JSON ({error})") from None
     return rows
+
+
+def source_digest(classes: Iterable[type]) -> str | None:
+    """A digest of the files that define those of `classes` that are a user's own; None where all come with this package."""
+    package = __name__.partition(".")[0]
+    modules = {cls.__module__ for cls in classes if cls.__module__.partition(".")[0] != package}
+    if not modules:
+        return None
+    files = [getattr(sys.modules.get(module), "__file__", None) for module in modules]
+    texts = sorted(Path(file).read_bytes() if file and Path(file).is_file() else b"" for file in files)
+    return hashlib.blake2b(b"".join(texts), digest_size=8).hexdigest()
 
 
 def read_record(path: Path, model: type[AnyRecord], remedy: str) -> AnyRecord:

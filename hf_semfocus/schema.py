@@ -213,7 +213,7 @@ class ReachRecord(Record):
     @model_validator(mode="before")
     @classmethod
     def _of_words(cls, values: Any) -> Any:
-        """Before there was a kind, the words told it."""
+        """Earlier files have the words alone."""
         if not isinstance(values, dict) or "kind" in values or not isinstance(values.get("text"), str):
             return values
         numbers = [int(number) for number in re.findall(r"\d+", values["text"])]
@@ -268,6 +268,7 @@ class RunResult(Record):
     initial_analysis: dict[str, Known] | None = None
     initial_attention: AttentionRecord | None = None
     processes: StrictInt | None = None
+    placement: StrictStr | None = None
     versions: Versions = {}
     machine: Machine = {}
 

@@ -275,7 +275,7 @@ class Summary(Record):
     @model_validator(mode="before")
     @classmethod
     def _of_format_1(cls, values: Any) -> Any:
-        """Format 1 had words where there are numbers now; the runs tell the numbers."""
+        """Format 1 had words where there are numbers now; the numbers follow from the runs."""
         if not isinstance(values, dict) or values.get("format") != 1:
             return values
         runs = {(run["task"], run["mask"], run["seed"]): RunEntry.model_validate(run) for run in values["runs"]}
@@ -290,11 +290,11 @@ class Summary(Record):
                 for pair in entry[part]:
                     sides = {side: runs.get((entry["task"], mask, pair["seed"]))
                              for side, mask in (("baseline", values["baseline"]), ("mask", entry["mask"]))}  # fmt: skip
-                    told = {
+                    numbers = {
                         side: run.convergence(entry["quantity"]) if run and part == "pairs" else gone(run)
                         for side, run in sides.items()
                     }
-                    entries.append({**pair, **told})
+                    entries.append({**pair, **numbers})
             speedups.append({**entry, **found})
         return {**values, "format": 2, "speedups": speedups, "analysis": _analysis_of_format_1(values, runs)}
 

@@ -18,7 +18,7 @@ from .queries_per_key import queries_per_key
 from .reach import Reach, reach
 from .separation import separation
 from .stability import log_stability
-from .trajectory import Place, path, place, trajectory
+from .trajectory import Snapshot, path, snapshot, trajectory
 
 __all__ = [
     "PAPER_TABLE",
@@ -28,8 +28,8 @@ __all__ = [
     "Lipschitz",
     "LossSlice",
     "MaskStability",
-    "Place",
     "Reach",
+    "Snapshot",
     "aggregate",
     "analyze",
     "at_percentiles",
@@ -50,13 +50,13 @@ __all__ = [
     "mask_stability",
     "norms",
     "path",
-    "place",
     "probe_dispersion",
     "probe_quantities",
     "queries_per_key",
     "reach",
     "separation",
     "sharp_bound",
+    "snapshot",
     "trajectory",
     "with_mask",
 ]

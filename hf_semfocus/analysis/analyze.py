@@ -18,8 +18,7 @@ from .mask_stability import mask_stability
 from .norms import norms
 from .quantities import QUANTITIES, Collected
 
-CONDITIONS = ("vacuous_full", "vacuous_mask")
-"""Quantities that hold or do not: their shares are told, and not their quantiles."""
+CONDITIONS = [name for name, quantity in QUANTITIES.items() if quantity.holds]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 EPS = (0.01, 0.03, 0.1, 0.3, 1.0)
 SEPARATION_BINS = 8
@@ -274,8 +273,7 @@ def _condition(values: Mapping[str, torch.Tensor], layer: int | None, head: int 
         "n": int((~values["dispersion_full"].isnan()).sum()),
         "n_improvement": len(gain),
         "improvement_share": (gain > 0).double().mean().item() if len(gain) else math.nan,
-        "vacuous_full_share": values["vacuous_full"].double().nanmean().item(),
-        "vacuous_mask_share": values["vacuous_mask"].double().nanmean().item(),
+        **{f"{name}_share": values[name].double().nanmean().item() for name in CONDITIONS},
     }
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from ..integrations import attention as model_attention
+from ..integrations.evaluation import evaluating
 from ..integrations.saving import is_ours
+from ..model.attention_call import AttentionCall
 from ..model.attention_interface import expand_attention_mask, split_attention_mask
-from ..model.attention_reference import compute_dtype, repeat_heads, score_scale, without_autocast
-from ..model.mask_base import MaskStrategy, check_valid, first_valid_key
+from ..model.attention_reference import scores_of
+from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
-from .evaluation import evaluating
 
 CHUNK_ELEMENTS = 2**24
 """Scores that are held at once: 64 MB in fp32."""
@@ -71,7 +72,7 @@ def capture_scores(
         torch.Size([2, 1, 20])
     """
     captured: list[LayerScores] = []
-    _visit_calls(model, batch, lambda call: captured.extend(_seen(call, mask, math.inf)))
+    _visit_calls(model, batch, lambda _, call: captured.extend(_seen(call, mask, math.inf)))
     return captured
 
 
@@ -86,9 +87,9 @@ def visit_scores(
             ALBERT) counts as several.
     """
 
-    def look(call: "_Call") -> None:
+    def look(index: int, call: AttentionCall) -> None:
         for part in _seen(call, mask, CHUNK_ELEMENTS):
-            visit(call.index, part)
+            visit(index, part)
 
     _visit_calls(model, batch, look)
 
@@ -112,23 +113,7 @@ def real_positions(batch: Mapping[str, Any]) -> torch.Tensor:
     return valid.any(1).any(1).expand(rows, length)
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What an attention layer is about to compute from."""
-
-    index: int
-    query: torch.Tensor
-    key: torch.Tensor
-    scale: float | None
-    valid: torch.Tensor | None
-    bias: torch.Tensor | None
-    softcap: float | None
-    mask: MaskStrategy
-    positions: tuple[torch.Tensor | None, torch.Tensor | None]
-    mask_state: Any = None
-
-
-def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callable[[_Call], None]) -> None:
+def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callable[[int, AttentionCall], None]) -> None:
     """One forward in evaluation mode without gradients; `look` is called as each attention layer is reached."""
     layers, inside = attention_layers(model), {id(module) for module in model.modules()}
     if not layers and not any(_goes_through_ours(module) for module in model.modules()):
@@ -139,25 +124,27 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
     handles = []
     index = 0
 
-    def seen(**arguments: Any) -> None:
+    def seen(call: AttentionCall) -> None:
         nonlocal index
-        device = arguments["query"].device
+        device = call.query.device
         # A mask that draws must draw for the model what it drew here.
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            look(_Call(index=index, **arguments))
+            look(index, call)
         index += 1
 
     def hook(layer: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         query, key = layer.query_key(args[0] if args else kwargs["hidden_states"])
         valid, bias = split_attention_mask(kwargs.get("attention_mask"))
+        # Nobody looks at values: the keys stand in for them.
         seen(
-            query=query, key=key, scale=layer.scale, valid=valid, bias=bias, softcap=None, mask=layer.mask_strategy,
-            positions=(None, None), mask_state=layer.read_mask_state(),
-        )  # fmt: skip
+            AttentionCall.checked(
+                query, key, key, layer.mask_strategy, valid, layer.scale, bias=bias, mask_state=layer.read_mask_state()
+            )
+        )
 
-    def observe(*, module: torch.nn.Module, scaling: float | None, **arguments: Any) -> None:
+    def observe(*, module: torch.nn.Module, call: AttentionCall) -> None:
         if id(module) in inside:
-            seen(scale=scaling, **arguments)
+            seen(call)
 
     model_attention.observers.append(observe)
     try:
@@ -176,67 +163,26 @@ def _goes_through_ours(module: torch.nn.Module) -> bool:
     return is_ours(getattr(getattr(module, "config", None), "_attn_implementation", None))
 
 
-def _seen(call: _Call, mask: str | MaskStrategy | None, most: float) -> Iterator[LayerScores]:
+def _seen(call: AttentionCall, mask: str | MaskStrategy | None, most: float) -> Iterator[LayerScores]:
     """Scores and kept keys of one layer, at most `most` scores at a time where the mask allows it."""
     chosen = call.mask if mask is None else parse_mask(mask)
     state = call.mask_state if chosen == call.mask else None
-    batch, heads, queries, _ = call.query.shape
-    keys = call.key.shape[2]
-    shape = (batch, heads, queries, keys)
-    valid = None if call.valid is None else check_valid(call.valid, shape)
-    bias = None if call.bias is None else call.bias.expand(shape)
-    query_positions, key_positions = _explicit(call.positions, valid, queries, keys, call.query.device)
+    batch, heads, queries, keys = call.shape
     # A position that no query may see is padding, and as a query it counts for nothing. Only self-attention without a
     # cache has its queries among its keys.
-    real_BL = None if valid is None or queries != keys else valid.any(1).any(1)
+    real_BL = None if call.valid is None or queries != keys else call.valid.any(1).any(1)
+    call = call.located().with_positions()
     rows = batch if most == math.inf else max(1, int(most // (heads * queries * keys)))
     step = queries if rows > 1 or most == math.inf or not chosen.row_by_row else max(1, int(most // (heads * keys)))
     for first in range(0, batch, rows):
         some = slice(first, first + rows)
         for low in range(0, queries, step):
-            part = slice(low, low + step)
-            query, key = call.query[some, :, part], call.key[some]
-            scores = _scores(query, key, call.scale, call.softcap)
-            if bias is not None:
-                scores = scores + bias[some, :, part].to(scores.dtype)
-            allowed = torch.ones((), dtype=torch.bool, device=scores.device) if valid is None else valid
-            allowed = allowed.expand(shape)[some, :, part]
-            places = _rows_of(query_positions, some)[..., part], _rows_of(key_positions, some)
-            keep = chosen(scores, allowed, query, key, *places, state)
+            part = call.part(slice(low, low + step), some)
+            scores = scores_of(part)
+            allowed = torch.ones((), dtype=torch.bool, device=scores.device) if part.valid is None else part.valid
+            allowed = allowed.expand(scores.shape)
+            keep = chosen(scores, allowed, part.query, part.key, part.query_positions, part.key_positions, state)
             if real_BL is not None:
-                is_query = real_BL.expand(batch, queries)[some, None, part, None]
+                is_query = real_BL.expand(batch, queries)[some, None, low : low + step, None]
                 keep, allowed = keep & is_query, allowed & is_query
             yield LayerScores(scores, keep, allowed, bool(chosen.input_dependent), low)
-
-
-def _scores(query: torch.Tensor, key: torch.Tensor, scale: float | None, softcap: float | None) -> torch.Tensor:
-    """Scaled scores by the rules of the reference attention."""
-    with without_autocast(query):
-        precise = compute_dtype(query.dtype)
-        keys_BHKT = repeat_heads(key.to(precise), query.shape[1])
-        scores = torch.matmul(query.to(precise), keys_BHKT.transpose(-1, -2)) * score_scale(query, scale)
-        return scores if softcap is None else torch.tanh(scores / softcap) * softcap
-
-
-def _explicit(
-    positions: tuple[torch.Tensor | None, torch.Tensor | None],
-    valid: torch.Tensor | None,
-    queries: int,
-    keys: int,
-    device: torch.device,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions (Q,) or (B, Q), and (K,) or (B, K): those given, or the default ones of `MaskStrategy.__call__`.
-
-    Some queries alone do not show where they stand.
-    """
-    first: Any = 0 if valid is None else first_valid_key(valid)[:, :, 0]
-    query_positions, key_positions = positions
-    if query_positions is None:
-        query_positions = torch.arange(queries, device=device) + max(keys - queries, 0) - first
-    if key_positions is None:
-        key_positions = torch.arange(keys, device=device) - first
-    return query_positions, key_positions
-
-
-def _rows_of(positions: torch.Tensor, some: slice) -> torch.Tensor:
-    return positions[some] if positions.dim() == 2 and len(positions) > 1 else positions

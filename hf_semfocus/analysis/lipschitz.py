@@ -1,12 +1,13 @@
 """Empirical Lipschitz estimates of the loss in the parameters θ (DESIGN §2; arXiv 2506.14095)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .evaluation import evaluating
+from ..integrations.evaluation import evaluating
 from .probe import gradient_norm
 
 RADII = (1e-3, 1e-2, 1e-1)
@@ -68,7 +69,6 @@ def lipschitz(
             f"lipschitz got {len(batches)} batches, {directions} directions and radii {radii}; allowed: at least one of "
             "each, radii finite and above 0"
         )
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     steps, done = len(batches) * (1 + directions * len(radii)), 0
 
     def tell(count: int) -> None:
@@ -82,10 +82,9 @@ def lipschitz(
     for batch in batches:
         norms.append(gradient_norm(model, batch))
         tell(1)
-    before = [parameter.detach().clone() for parameter in parameters]
-    length = float(torch.stack([value.double().pow(2).sum().cpu() for value in before]).sum().sqrt())
     ratios = torch.empty((len(radii), directions, len(batches)), dtype=torch.float64)
-    try:
+    with weights_restored(model) as (parameters, before):
+        length = float(torch.stack([value.double().pow(2).sum().cpu() for value in before]).sum().sqrt())
         for number in range(directions):
             direction = [
                 torch.randn(value.shape, generator=generator, device=generator.device, dtype=torch.float64)
@@ -96,11 +95,20 @@ def lipschitz(
                 moved = _move(parameters, before, direction, radius * length / unit)
                 ratios[index, number] = (losses_of(model, batches) - losses).abs() / moved
                 tell(len(batches))
+    return Lipschitz(losses, torch.tensor(norms, dtype=torch.float64), radii, ratios, length)
+
+
+@contextmanager
+def weights_restored(model: torch.nn.Module) -> Iterator[tuple[list[torch.nn.Parameter], list[torch.Tensor]]]:
+    """The trained parameters, to be moved inside, and copies of them, which they are again afterwards."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    before = [parameter.detach().clone() for parameter in parameters]
+    try:
+        yield parameters, before
     finally:
         with torch.no_grad():
             for parameter, value in zip(parameters, before, strict=True):
                 parameter.copy_(value)
-    return Lipschitz(losses, torch.tensor(norms, dtype=torch.float64), radii, ratios, length)
 
 
 def _move(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .aggregate import quantile
-from .lipschitz import losses_of
+from .lipschitz import losses_of, weights_restored
 
 SIZE = 21
 """Points a side: 0.1 apart, and the weights themselves are one. The paper has 200, a hundred times the work."""
@@ -86,13 +86,11 @@ def loss_slice(
     """
     if size < 2 or not batches:
         raise ValueError(f"a slice of {size} points a side over {len(batches)} batches; allowed: at least 2 and 1")
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    before = [parameter.detach().clone() for parameter in parameters]
-    first, second = _direction(before, generator), _direction(before, generator)
-    rows = torch.tensor([len(batch["labels"]) for batch in batches], dtype=torch.float64)
-    offsets = torch.linspace(-1, 1, size, dtype=torch.float64)
-    losses = torch.empty((size, size), dtype=torch.float64)
-    try:
+    with weights_restored(model) as (parameters, before):
+        first, second = _direction(before, generator), _direction(before, generator)
+        rows = torch.tensor([len(batch["labels"]) for batch in batches], dtype=torch.float64)
+        offsets = torch.linspace(-1, 1, size, dtype=torch.float64)
+        losses = torch.empty((size, size), dtype=torch.float64)
         for row in range(size):
             for column in range(size):
                 with torch.no_grad():
@@ -101,10 +99,6 @@ def loss_slice(
                 losses[row, column] = (losses_of(model, batches) * rows).sum() / rows.sum()
             if progress is not None:
                 progress((row + 1) / size)
-    finally:
-        with torch.no_grad():
-            for parameter, value in zip(parameters, before, strict=True):
-                parameter.copy_(value)
     return LossSlice(offsets, losses)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from ..integrations.evaluation import evaluating
 from .aggregate import aggregate
 from .capture import visit_scores
-from .evaluation import evaluating
 from .mask_stability import mask_stability, some_rows
 from .quantities import Collected
 

@@ -39,10 +39,12 @@ class Quantity(NamedTuple):
     Args:
         of: gives a value a query, (B, H, Q), or a key, (B, H, K); NaN where it is not defined.
         per_key: whether the values are the keys'. A layer that is looked at some queries at a time adds them up.
+        holds: whether it is a condition, that holds (1) or not (0): its share is reported, and not its quantiles.
     """
 
     of: Callable[[Seen], torch.Tensor]
     per_key: bool = False
+    holds: bool = False
 
 
 #: The quantities by name; a new one is a file with its function and a line here.
@@ -70,10 +72,12 @@ QUANTITIES: dict[str, Quantity] = {
         )
     ),
     "vacuous_full": Quantity(
-        lambda seen: _defined(is_vacuous(seen["dispersion_full"], seen.part.valid.sum(-1)), seen["dispersion_full"])
+        lambda seen: _defined(is_vacuous(seen["dispersion_full"], seen.part.valid.sum(-1)), seen["dispersion_full"]),
+        holds=True,
     ),
     "vacuous_mask": Quantity(
-        lambda seen: _defined(is_vacuous(seen["dispersion_mask"], seen.part.keep.sum(-1)), seen["dispersion_mask"])
+        lambda seen: _defined(is_vacuous(seen["dispersion_mask"], seen.part.keep.sum(-1)), seen["dispersion_mask"]),
+        holds=True,
     ),
 }
 

@@ -10,8 +10,8 @@ from .probe import evaluated_loss
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a model stands on its path.
+class Snapshot:
+    """A model's trained weights at one time, and its loss there.
 
     Args:
         loss: of a batch, in evaluation mode.
@@ -22,8 +22,8 @@ class Place:
     parameters: tuple[torch.Tensor, ...]
 
 
-def place(model: torch.nn.Module, batch: Mapping[str, Any], loss: float | None = None) -> Place:
-    """The place of `model` now.
+def snapshot(model: torch.nn.Module, batch: Mapping[str, Any], loss: float | None = None) -> Snapshot:
+    """A snapshot of `model` now.
 
     Args:
         model: gives an output with a ``loss``.
@@ -32,10 +32,10 @@ def place(model: torch.nn.Module, batch: Mapping[str, Any], loss: float | None =
     """
     if loss is None:
         loss = float(evaluated_loss(model, batch).detach())
-    return Place(loss, tuple(value.clone() for value in _trained(model)))
+    return Snapshot(loss, tuple(value.clone() for value in _trained(model)))
 
 
-def trajectory(before: Place, model: torch.nn.Module, loss: float) -> dict[str, float]:
+def trajectory(before: Snapshot, model: torch.nn.Module, loss: float) -> dict[str, float]:
     """How far `model` has come since `before`, and ``|loss(θ_t) − loss(θ_t+1)| / ‖θ_t − θ_t+1‖₂`` on the way.
 
     Args:
@@ -48,7 +48,7 @@ def trajectory(before: Place, model: torch.nn.Module, loss: float) -> dict[str, 
         where the weights have not moved.
 
     Example:
-        >>> start = place(model, batch)  # doctest: +SKIP
+        >>> start = snapshot(model, batch)  # doctest: +SKIP
         >>> trajectory(start, model_after_an_epoch, 0.41)  # doctest: +SKIP
         {'step_norm': 0.73, 'trajectory_ratio': 0.38}
     """

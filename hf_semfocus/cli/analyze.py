@@ -1,30 +1,21 @@
 """`semfocus analyze`: finds models and their data, measures, writes tables, JSON and pictures."""
 
 import argparse
-import io
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .parsing import add_command, add_import, path
-from .terminal import console, quiet_libraries
+from .terminal import console, made, quiet_libraries, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from transformers import PreTrainedModel
-
-    from .analyze_sources import Source
-
-    RowsOf = Callable[[Source, PreTrainedModel], Any]
 
 FORMAT = 1
 EXAMPLES, BATCH = 200, 20
 GRID = ("offsets", "losses")
 """What of a slice is in `slices.json` alone."""
-WIDTH = 100
-"""Columns of the tables in `analysis.txt`."""
 
 
 def add_parser(commands: Any) -> None:
@@ -90,10 +81,9 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measures each checkpoint at initialisation (where its run is known) and as it is; writes `--output`, then prints."""
     quiet_libraries()
-    from rich.console import Console
-
     from ..analysis.analyze import plain
     from ..analysis.paper_table import PAPER_BATCH, PAPER_EXAMPLES, beside_paper
+    from ..comparison.storage import local_copy
     from ..experiments.imports import import_strategies
     from ..files import atomic_write, write_json
     from ..products import use_fast_products
@@ -102,12 +92,12 @@ def run(options: argparse.Namespace) -> int:
     from ..report.files import render_figure
     from ..training.environment import machine, versions
     from .analyze_measure import between, measure, measure_path, measure_slices
-    from .analyze_sources import chosen_mask, loaded, names_of, source_of
+    from .analyze_sources import chosen_mask, loaded, names_of, rows_for, source_of
 
     use_fast_products()
     out = console()
     import_strategies(options.imports)
-    sources = [source_of(Path(name)) for name in options.checkpoints]
+    sources = [source_of(local_copy(name)) for name in options.checkpoints]
     mask = chosen_mask(options.mask, sources)
     examples, batch_size = (PAPER_EXAMPLES, PAPER_BATCH) if options.paper else (EXAMPLES, BATCH)
     options.examples = examples if options.examples is None else options.examples
@@ -117,11 +107,7 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(options, name)}; allowed: at least 1")
     if options.slices is not None and options.slices < 2:
         raise ValueError(f"--slices is {options.slices}; allowed: at least 2 points a side")
-    if options.text is not None:
-        what, rows_of = _text(options, out)
-        training_rows_of = rows_of
-    else:
-        what, rows_of, training_rows_of = _task(options, sources)
+    what, rows_of, training_rows_of = rows_for(options, sources, out)
     if options.output is not None and Path(options.output).exists() and not Path(options.output).is_dir():
         raise ValueError(f"--output is {options.output}, which is a file; allowed: a folder, there or not")
     models = [(name, source, loaded(source)) for name, source in zip(names_of(sources), sources, strict=True)]
@@ -131,9 +117,7 @@ def run(options: argparse.Namespace) -> int:
         most = getattr(model.config, "max_position_embeddings", longest)
         if longest > most:
             raise ValueError(f"{source.folder} takes {most} tokens, and the inputs have {longest}; choose --length")
-    folder = None if options.output is None else Path(options.output)
-    if folder is not None:
-        os.makedirs(os.path.realpath(folder), exist_ok=True)
+    folder = made(options.output)
     points = measure(named, mask, options, out)
     trained = [point for point in points if point["moment"] == "trained"]
     paths = [measure_path(*one, options) for one in named if one[1].spec is not None and "labels" in one[3][0]]
@@ -152,9 +136,7 @@ def run(options: argparse.Namespace) -> int:
         "slices": measure_slices(named, training_rows_of, options, out) if options.slices is not None else [],
     }
     if folder is not None:
-        text = io.StringIO()
-        _show(result, Console(file=text, width=WIDTH))
-        atomic_write(folder / "analysis.txt", "\n".join(map(str.rstrip, text.getvalue().split("\n"))))
+        atomic_write(folder / "analysis.txt", text_of(lambda to: _show(result, to)))
         atomic_write(folder / "analysis.csv", quantities_csv(result))
         numbers = [{k: v for k, v in entry.items() if k not in GRID} for entry in result["slices"]]
         write_json(folder / "analysis.json", {**result, "slices": numbers})
@@ -184,77 +166,3 @@ def _show(result: Mapping[str, Any], out: "Console") -> None:
     )
     out.print()
     out.print(terminal_tables(result))
-
-
-def _text(options: argparse.Namespace, out: "Console") -> "tuple[dict[str, Any], RowsOf]":
-    """What is measured on, for the JSON, and the rows for each model: lines of a text."""
-    from ..data.options import parse_length
-    from .analyze_sources import LONGEST_TEXT, text_rows
-
-    if options.paper:
-        raise ValueError("got both --paper and --text; allowed: --paper with the training examples of a task")
-    if options.task is not None:
-        raise ValueError(f"got both --task {options.task} and --text {options.text}; allowed: one of them")
-    length = LONGEST_TEXT if options.length is None else parse_length(options.length)
-    if not isinstance(length, int) or length < 1:
-        raise ValueError(f"--length is {options.length}; allowed with --text: a number of tokens to cut lines at")
-    file = Path(options.text)
-
-    def rows_of(source: "Source", model: "PreTrainedModel") -> Any:
-        return text_rows(
-            source,
-            model,
-            file,
-            options.examples,
-            length,
-            lambda line: out.print(line, soft_wrap=True, highlight=False),
-        )
-
-    return {"task": None, "text": file.name, "length": length, "split": None}, rows_of
-
-
-def _task(options: argparse.Namespace, sources: "Sequence[Source]") -> "tuple[dict[str, Any], RowsOf, RowsOf]":
-    """As :func:`_text`, of a task: held-out rows (with --paper training ones), and training rows for the slices."""
-    from ..data import load_task
-    from .analyze_sources import task_rows
-
-    task, data_options = _data_options(options, sources)
-    data = load_task(task, **data_options)
-    length, split = data_options["length"], "train" if options.paper else "test"
-    what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": split}
-
-    def rows_of(source: "Source", model: "PreTrainedModel") -> Any:
-        return task_rows(source, model, data[split])
-
-    def training_rows_of(source: "Source", model: "PreTrainedModel") -> Any:
-        return task_rows(source, model, data["train"])
-
-    return what, rows_of, training_rows_of
-
-
-def _data_options(options: argparse.Namespace, sources: "Sequence[Source]") -> tuple[str, dict[str, Any]]:
-    """The task and what `load_task` is called with: the runs' own data, unless options say otherwise."""
-    from ..data import task_info
-    from ..data.options import check_options, parse_length
-
-    tasks = {source.spec.task for source in sources if source.spec is not None}
-    if options.task is None and len(tasks) != 1:
-        known = f"they were trained on {', '.join(sorted(tasks))}" if tasks else "no run says its task"
-        other = next((source.folder for source in sources if not source.is_ours), None)
-        how = "--task" if other is None else f"--text FILE, an example a line, for {other}, or --task"
-        raise ValueError(f"give {how}: {known}")
-    task = options.task or tasks.pop()
-    info = task_info(task)
-    spec = next((source.spec for source in sources if source.spec is not None and source.spec.task == task), None)
-    values = {"length": info.default_length, "seed": 0} if spec is None else dict(spec.data_options())
-    if options.length is not None:
-        values["length"] = parse_length(options.length)
-    # A row depends neither on the size of its split nor on those of the others. A model was trained on no more than it had.
-    wanted = max(options.examples if options.paper else 1, options.slice_examples if options.slices is not None else 1)
-    values.update(
-        train_size=min(wanted, values.get("train_size", wanted)),
-        validation_size=1,
-        test_size=1 if options.paper else options.examples,
-    )
-    check_options(task, values)
-    return task, values

@@ -3,13 +3,12 @@
 import argparse
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import PreTrainedModel
 
 from ..analysis.analyze import analyze, batches_of, plain
@@ -18,7 +17,8 @@ from ..analysis.loss_slice import loss_slice
 from ..analysis.trajectory import path
 from ..schema import ANALYSIS_PREFIX
 from ..training.run_files import read_run
-from .analyze_sources import Source, checkpoints_of, initial_model, with_weights
+from .analyze_sources import RowsOf, Source, checkpoints_of, initial_model, with_weights
+from .progress import share_bar
 
 SLICE_BATCH = 100
 
@@ -34,7 +34,7 @@ def measure(models: Sequence[Model], mask: str, options: argparse.Namespace, con
             jobs.append((name, "initial", source, initial_model(source, model), rows))
         jobs.append((name, "trained", source, model, rows))
     points = []
-    with _bars(console) as bars:
+    with share_bar(console) as bars:
         bar = bars.add_task("", total=len(jobs))
         for number, (name, moment, source, model, rows) in enumerate(jobs):
 
@@ -56,7 +56,7 @@ def measure(models: Sequence[Model], mask: str, options: argparse.Namespace, con
 
 def measure_slices(
     models: Sequence[Model],
-    rows_of: Callable[[Source, PreTrainedModel], Any],
+    rows_of: RowsOf,
     options: argparse.Namespace,
     console: Console,
 ) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def measure_slices(
         highlight=False,
     )
     slices = []
-    with _bars(console) as bars:
+    with share_bar(console) as bars:
         bar = bars.add_task("", total=len(jobs))
         for done, (name, source, model, batches, number) in enumerate(jobs):
             words = f"{name}, slice {number + 1}"
@@ -162,10 +162,3 @@ def _recorded(source: Source) -> dict[str, Any] | None:
     run = read_run(source.run) if source.run is not None else None
     values = [] if run is None else run.values(f"{ANALYSIS_PREFIX}trajectory_ratio")[: source.epochs]
     return {"epochs": len(values), "median": median(values), "max": max(values)} if values else None
-
-
-def _bars(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
-    )

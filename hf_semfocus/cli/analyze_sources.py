@@ -1,16 +1,20 @@
 """Finds and loads what `semfocus analyze` is asked to measure: checkpoints, the runs that made them, and text to measure on."""
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import transformers
+from rich.console import Console
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 import hf_semfocus
 
-from ..data import build_tokenizer
+from ..data import build_tokenizer, load_task, task_info
+from ..data.options import check_options, parse_length
 from ..experiments.spec import RunSpec
 from ..files import read_json
 from ..integrations.register import apply_attention
@@ -41,6 +45,9 @@ class Source:
     own_mask: str
     run: Path | None = None
     is_ours: bool = True
+
+
+RowsOf = Callable[[Source, PreTrainedModel], Any]
 
 
 def source_of(folder: Path) -> Source:
@@ -132,6 +139,57 @@ def with_weights(cls: Any, folder: Path, **options: Any) -> PreTrainedModel:
     except Exception as error:
         reason = " ".join(str(error).split())[:120]
         raise ValueError(f"{folder} holds a model that cannot be loaded ({reason})") from None
+
+
+def rows_for(
+    options: argparse.Namespace, sources: Sequence[Source], console: Console
+) -> tuple[dict[str, Any], RowsOf, RowsOf]:
+    """What is measured on, for the JSON; the rows for each model, and the training rows for its slices.
+
+    They are lines of a text, or a task's held-out rows (with --paper training ones).
+    """
+    if options.text is None:
+        task, data_options = _data_options(options, sources)
+        data = load_task(task, **data_options)
+        length, split = data_options["length"], "train" if options.paper else "test"
+        what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": split}
+        return what, partial(task_rows, rows=data[split]), partial(task_rows, rows=data["train"])
+    if options.paper:
+        raise ValueError("got both --paper and --text; allowed: --paper with the training examples of a task")
+    if options.task is not None:
+        raise ValueError(f"got both --task {options.task} and --text {options.text}; allowed: one of them")
+    longest = LONGEST_TEXT if options.length is None else parse_length(options.length)
+    if not isinstance(longest, int) or longest < 1:
+        raise ValueError(f"--length is {options.length}; allowed with --text: a number of tokens to cut lines at")
+    tell = partial(console.print, soft_wrap=True, highlight=False)
+    file = Path(options.text)
+    rows_of = partial(text_rows, file=file, most=options.examples, longest=longest, tell=tell)
+    return {"task": None, "text": file.name, "length": longest, "split": None}, rows_of, rows_of
+
+
+def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[str, dict[str, Any]]:
+    """The task and what `load_task` is called with: the runs' own data, unless options say otherwise."""
+    tasks = {source.spec.task for source in sources if source.spec is not None}
+    if options.task is None and len(tasks) != 1:
+        known = f"they were trained on {', '.join(sorted(tasks))}" if tasks else "no run says its task"
+        other = next((source.folder for source in sources if not source.is_ours), None)
+        how = "--task" if other is None else f"--text FILE, an example a line, for {other}, or --task"
+        raise ValueError(f"give {how}: {known}")
+    task = options.task or tasks.pop()
+    info = task_info(task)
+    spec = next((source.spec for source in sources if source.spec is not None and source.spec.task == task), None)
+    values = {"length": info.default_length, "seed": 0} if spec is None else dict(spec.data_options())
+    if options.length is not None:
+        values["length"] = parse_length(options.length)
+    # A row depends neither on the size of its split nor on those of the others. A model was trained on no more than it had.
+    wanted = max(options.examples if options.paper else 1, options.slice_examples if options.slices is not None else 1)
+    values.update(
+        train_size=min(wanted, values.get("train_size", wanted)),
+        validation_size=1,
+        test_size=1 if options.paper else options.examples,
+    )
+    check_options(task, values)
+    return task, values
 
 
 def text_rows(

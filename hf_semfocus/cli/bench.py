@@ -2,14 +2,11 @@
 
 import argparse
 import contextlib
-import io
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .parsing import Parser, add_command, add_import, one, path
-from .terminal import console
+from .terminal import console, made, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
     from ..bench.cases import Setting
     from ..bench.measure import Cost
 
-WIDTH = 100
-"""Columns of the tables in files."""
 QUICK_ROUNDS = 3
 
 
@@ -90,14 +85,6 @@ def run_data(options: argparse.Namespace) -> int:
 def run_attention(options: argparse.Namespace) -> int:
     """Measures ours beside the other implementations, writes the files of `--output` and prints the tables."""
     import torch
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     from ..bench.cases import Setting, cases_of, parse_shape
     from ..bench.implementations import NotInstalledError, x_transformers
@@ -110,6 +97,7 @@ def run_attention(options: argparse.Namespace) -> int:
     from ..report.cost_pictures import attention_cost
     from ..report.files import render_figure
     from .bench_tables import print_result
+    from .progress import share_bar
 
     out = console()
     use_fast_products()
@@ -120,16 +108,9 @@ def run_attention(options: argparse.Namespace) -> int:
     shapes = None if options.shapes is None else [parse_shape(text) for text in options.shapes]
     cases = cases_of(options.masks, shapes, options.quick)
     rounds = QUICK_ROUNDS if options.quick and options.rounds is None else options.rounds
-    folder = _made(options.output)
+    folder = made(options.output)
     measured = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=out, disable=not out.is_interactive, transient=True) as bars:
+    with share_bar(out) as bars:
         bar = bars.add_task("", total=len(cases))
 
         def progress(index: int, done: float) -> None:
@@ -139,7 +120,7 @@ def run_attention(options: argparse.Namespace) -> int:
             measured.append(costs)
     measurement = result(measured, setting, options.command_line)
     if folder is not None:
-        atomic_write(folder / "attention.txt", _text(lambda to: print_result(measurement, to)))
+        atomic_write(folder / "attention.txt", text_of(lambda to: print_result(measurement, to)))
         atomic_write(folder / "attention.csv", table_of(measurement["rows"]))
         write_json(folder / "attention.json", measurement)
         figure = attention_cost(measurement["rows"])
@@ -187,7 +168,7 @@ def _profile(options: argparse.Namespace, setting: "Setting", out: "Console") ->
 
     mask, shape = options.profile
     case = Case(mask, *parse_shape(shape))
-    folder = _made(options.output)
+    folder = made(options.output)
     with out.status(f"profiling {mask} {shape}"):
         profile = profile_attention(case, setting)
 
@@ -201,26 +182,8 @@ def _profile(options: argparse.Namespace, setting: "Setting", out: "Console") ->
         to.print(profile_table(profile))
 
     if folder is not None:
-        atomic_write(folder / "attention_profile.txt", _text(show))
+        atomic_write(folder / "attention_profile.txt", text_of(show))
     show(out)
     if folder is not None:
         out.print(f"profile: {folder / 'attention_profile.txt'}", soft_wrap=True, highlight=False)
     return 0
-
-
-def _made(output: str | None) -> Path | None:
-    """The folder, made before the minutes are spent, so that one that cannot be written to is refused at once."""
-    if output is None:
-        return None
-    folder = Path(output)
-    os.makedirs(os.path.realpath(folder), exist_ok=True)
-    return folder
-
-
-def _text(show: "Callable[[Console], None]") -> str:
-    """What `show` prints, as a file has it."""
-    from rich.console import Console
-
-    text = io.StringIO()
-    show(Console(file=text, width=WIDTH))
-    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n")) + "\n"

@@ -26,7 +26,9 @@ def add_parser(commands: Any) -> None:
         run,
     )
     parser.add_argument(
-        "folder", type=path, help="a run's folder, its checkpoint, or a run directory of `semfocus compare`"
+        "folder",
+        type=path,
+        help="a run's folder, its checkpoint, or a run directory of `semfocus compare`, or its URL",
     )
     parser.add_argument(
         "--output",
@@ -48,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from huggingface_hub.utils import disable_progress_bars, logging
 
     from ..comparison.run_directory import RunDirectory
+    from ..comparison.storage import local_copy
     from ..hub.card import write_card
     from ..hub.publish import check_repo, push
 
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("give either --output or --push: what is pushed is the checkpoint with its card in it")
     if not options.push and (options.private or options.revision):
         raise ValueError(f"{'--private' if options.private else '--revision'} needs --push")
-    folder, out = Path(options.folder), console()
+    folder, out = local_copy(options.folder), console()
     if (folder / "experiment.json").is_file():
         if options.repo is not None:
             raise ValueError(f"--repo names one checkpoint, and {folder} is a comparison; give the folder of one run")
@@ -138,7 +141,8 @@ def comparison_cards(
 def fresh_card(run: "Run | Path", directory: "RunDirectory | None" = None) -> list[Path]:
     """Writes the card into the checkpoint of a run, unless it has one made from the same facts; returns what was written."""
     from ..hub.card import write_card
-    from ..hub.facts import FACTS, write_facts
+    from ..hub.facts import write_facts
+    from ..hub.run_json import FACTS
 
     folder = run if isinstance(run, Path) else run.folder
     assert folder is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .parsing import add_command, add_run_options, asked, integer, one, path
-from .terminal import console, main_process, quiet_libraries
+from .terminal import console, quiet_libraries
 
 
 def add_parser(commands: Any) -> None:
@@ -28,9 +28,22 @@ def add_parser(commands: Any) -> None:
         help="YAML or JSON file with an experiment (a comparison's experiment.json) instead of a preset",
     )
     parser.add_argument(
-        "--output", type=path, required=True, help="the run directory; started again, it goes on where it stopped"
+        "--output",
+        type=path,
+        required=True,
+        help="the run directory, or a URL (s3://bucket/name); started again, it goes on where it stopped",
     )
-    parser.add_argument("--jobs", type=int, help="runs at once, one torch thread each (default: the number of cores)")
+    parser.add_argument("--jobs", type=int, help="runs at once (default: as many as there are cores for)")
+    parser.add_argument(
+        "--engine", default="local", help="local (processes here), ray (a cluster) or inline (this process)"
+    )
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="with --engine ray: the cluster's head, or auto (default: Ray's)"
+    )
+    parser.add_argument("--cpus-per-run", type=int, default=1, help="cores, and torch threads, of a run")
+    parser.add_argument(
+        "--gpus-per-run", type=float, default=0, help="with --engine ray: GPUs of a run; 0.25 shares one"
+    )
     parser.add_argument("--tasks", nargs="+", type=one, help="these tasks instead of the preset's")
     parser.add_argument("--masks", nargs="+", type=one, help="these masks, or variants, instead of the preset's")
     parser.add_argument("--seeds", nargs="+", type=integer, help="these seeds instead of the preset's")
@@ -63,9 +76,10 @@ def run(options: argparse.Namespace) -> int:
         experiment = replace(experiment, name=base.name.removesuffix(CHANGED) + CHANGED, note=note)
     quiet_libraries()
     from ..comparison.compare import compare
+    from ..comparison.engines import Wanted, make_engine
     from ..comparison.run_directory import RunDirectory, read_experiment
-    from ..comparison.summary import write_summary
-    from ..report.html import write_report
+    from ..comparison.storage import is_url, open_store
+    from ..training.environment import process_state
     from .card import comparison_cards
     from .progress import ComparisonBars
     from .report import show
@@ -77,13 +91,15 @@ def run(options: argparse.Namespace) -> int:
         first = read_experiment(folder).command or command
         command = first if note is None else f"{first} && {command}"
     out = console()
+    wanted = Wanted(options.jobs, options.cpus_per_run, options.gpus_per_run, options.address)
+    engine = make_engine(options.engine, wanted)
     with ComparisonBars(len(experiment.units()), out) as bars:
-        results = compare(experiment, folder, options.jobs, command, bars.update)
-    if not main_process():
+        results = compare(experiment, options.output, command=command, on_progress=bars.update, engine=engine)
+    if not process_state().is_main_process:
         return 0
-    directory = RunDirectory.read(folder)
-    summary = write_summary(directory)
-    page = write_report(folder, summary)
-    comparison_cards(directory, out, changed_only=True)
-    show(summary, page, out)
+    store = open_store(options.output)
+    directory = RunDirectory.read(store.folder)
+    if not is_url(options.output):  # a URL's copy has no models
+        comparison_cards(directory, out, changed_only=True)
+    show(store, directory, out)
     return 1 if any(result.status == "failed" for result in results) else 0

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from .parsing import add_command, add_sizes, integer, path
+from .parsing import add_command, add_import, add_sizes, integer, path
 from .terminal import console
 
 
@@ -23,6 +23,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--format", default="parquet", help="parquet or jsonl")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier result of this command")
     add_sizes(parser)
+    add_import(parser)
     parser.add_argument(
         "--length-splits", nargs="+", type=integer, metavar="N", help="further test splits of these lengths"
     )
@@ -40,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
 
     from ..data import generate
     from ..data.options import OPTION_NAMES, check_options, parse_length
+    from ..experiments.imports import import_strategies
 
+    import_strategies(options.imports)
     asked = {name: value for name, value in vars(options).items() if name in OPTION_NAMES and value is not None}
     if options.length is not None:
         asked["length"] = parse_length(options.length)

@@ -14,18 +14,8 @@ from .parsing import Parser
 from .terminal import replace_what_streams_lack
 
 COMMANDS = (
-    "tasks",
-    "masks",
-    "generate",
-    "train",
-    "compare",
-    "report",
-    "demo",
-    "card",
-    "analyze",
-    "advise",
-    "bench",
-)
+    "tasks", "masks", "generate", "train", "compare", "status", "report", "demo", "card", "analyze", "advise", "bench",
+)  # fmt: skip
 """A file each, with `add_parser(commands)` and `run(options)`."""
 
 

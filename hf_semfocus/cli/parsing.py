@@ -89,7 +89,7 @@ def add_import(parser: argparse.ArgumentParser, dest: str = "imports") -> None:
         type=path,
         default=[],
         metavar="FILE",
-        help="Python files or modules that register mask strategies of your own",
+        help="Python files or modules that register tasks or mask strategies of your own",
     )
 
 

@@ -1,6 +1,6 @@
 """What long work looks like in a terminal: bars where one can redraw, a line an event elsewhere (a log, CI, TERM=dumb)."""
 
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -8,10 +8,13 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+MOST_BARS = 16  # of runs at work: a cluster has more of them than a terminal has lines
 
 
 def _percent(value: float | None) -> str:
@@ -27,7 +30,26 @@ def accuracies(entry: dict[str, Any] | None) -> str:
     return f"train {_percent(train)}  held-out {_percent(entry.get('heldout_accuracy'))}"
 
 
-class EpochBar:
+def share_bar(console: Console) -> Progress:
+    """Bars of shares of 1, which go when the work is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive, transient=True
+    )
+
+
+class _Bars:
+    progress: Progress
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.progress.stop()
+
+
+class EpochBar(_Bars):
     """The bar of one run: its epoch, training and held-out accuracy.
 
     Args:
@@ -51,13 +73,6 @@ class EpochBar:
         )
         self.bar = self.progress.add_task(name, total=epochs, accuracies=accuracies(None))
 
-    def __enter__(self) -> "EpochBar":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.progress.stop()
-
     def update(self, entry: dict[str, Any]) -> None:
         """Shows an epoch's history entry."""
         self.progress.update(self.bar, completed=entry["epoch"], accuracies=accuracies(entry))
@@ -67,7 +82,7 @@ class EpochBar:
             )
 
 
-class ComparisonBars:
+class ComparisonBars(_Bars):
     """The bars of a comparison: one for all runs, one for each that is at work; a line for each that ended.
 
     Args:
@@ -83,19 +98,13 @@ class ComparisonBars:
             MofNCompleteColumn(),
             TextColumn("{task.fields[accuracies]}"),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             console=console,
             disable=not console.is_interactive,
         )
         self.all = self.progress.add_task("[bold]runs", total=total, accuracies="")
         self.bars: dict[str, TaskID] = {}
         self.ended: set[str] | None = None
-
-    def __enter__(self) -> "ComparisonBars":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.progress.stop()
 
     def update(self, standing) -> None:
         """Shows the state of every run (`comparison.compare.Progress`)."""
@@ -121,11 +130,11 @@ class ComparisonBars:
         for row in standing:
             name, label = row.unit.name, f"{row.unit.task} {row.unit.label} seed {row.unit.seed}"
             if row.state == "running":
-                if name not in self.bars:
+                if name not in self.bars and len(self.bars) < MOST_BARS:
                     self.bars[name] = self.progress.add_task(
                         label, total=row.unit.training.epochs, accuracies="starting"
                     )
-                if row.entry:
+                if row.entry and name in self.bars:
                     self.progress.update(
                         self.bars[name], completed=row.entry["epoch"], accuracies=accuracies(row.entry)
                     )

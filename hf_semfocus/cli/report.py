@@ -10,30 +10,34 @@ from .terminal import console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..summary_schema import Summary
+    from ..comparison.run_directory import RunDirectory
+    from ..comparison.storage import Store
 
 
 def add_parser(commands: Any) -> None:
     """Adds `report`."""
     text = "make the summary, the pictures and report.html again"
     parser = add_command(commands, "report", text, "semfocus report runs/quickstart", run)
-    parser.add_argument("directory", type=path, help="a run directory of `semfocus compare`")
+    parser.add_argument("directory", type=path, help="a run directory of `semfocus compare`, or its URL")
 
 
 def run(options: argparse.Namespace) -> int:
     """Writes them, then prints the table."""
-    from ..comparison.summary import write_summary
-    from ..report.html import write_report
+    from ..comparison.storage import open_store
 
-    folder = Path(options.directory)
-    summary = write_summary(folder)
-    show(summary, write_report(folder, summary), console())
+    store = open_store(options.directory)
+    show(store, store.folder, console())
     return 0
 
 
-def show(summary: "Summary", page: Path, out: "Console") -> None:
-    """Prints the table of a summary, and where its report is."""
+def show(store: "Store", directory: "RunDirectory | Path", out: "Console") -> None:
+    """Makes the summary and the report of a comparison, prints the table, and says where the report is."""
+    from ..comparison.summary import write_summary
+    from ..report.html import write_report
     from ..report.tables import terminal_table
 
+    summary = write_summary(directory)
+    page = write_report(store.folder, summary)
+    store.put_report()
     out.print(terminal_table(summary))
-    out.print(f"report: {page}", soft_wrap=True, highlight=False)
+    out.print(f"report: {store.shown}/{page.name}", soft_wrap=True, highlight=False)

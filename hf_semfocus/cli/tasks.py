@@ -1,12 +1,10 @@
 """`semfocus tasks`: the tasks, or one of them, and pictures of their examples."""
 
 import argparse
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, path
-from .terminal import console
+from .parsing import add_command, add_import, path
+from .terminal import console, made
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,6 +15,7 @@ def add_parser(commands: Any) -> None:
     text = "list the tasks: level, vocabulary, labels, chance, an example"
     parser = add_command(commands, "tasks", text, "semfocus tasks", run)
     parser.add_argument("task", nargs="?", help="show one task in full")
+    add_import(parser)
     parser.add_argument(
         "--pictures", type=path, metavar="DIR", help="also draw the example of each task into this folder"
     )
@@ -26,16 +25,17 @@ def run(options: argparse.Namespace) -> int:
     """Draws the pictures that are asked for, then prints."""
     from ..data import list_tasks
     from ..data.pictures import draw_example
+    from ..experiments.imports import import_strategies
 
+    import_strategies(options.imports)
     table = _task_table() if options.task is None else _one_task(options.task)
     out = console()
-    if options.pictures is not None:
-        folder = Path(options.pictures)
-        os.makedirs(os.path.realpath(folder), exist_ok=True)
+    folder = made(options.pictures)
+    if folder is not None:
         for name in [options.task] if options.task else list_tasks():
             draw_example(name).savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
     out.print(table)
-    if options.pictures is not None:
+    if folder is not None:
         out.print(f"pictures: {folder}", soft_wrap=True, highlight=False)
     return 0
 

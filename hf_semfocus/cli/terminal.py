@@ -1,8 +1,11 @@
-"""Where the commands print: any stream, one process of several, no libraries' bars between ours."""
+"""Where the commands print and write: any stream, one process of several, no libraries' bars between ours."""
 
 import codecs
+import io
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,11 +42,20 @@ def console() -> "Console":
     return console
 
 
-def main_process() -> bool:
-    """Whether this process writes and prints for all that `accelerate launch` started."""
-    from ..training.environment import process_state
+def text_of(show: "Callable[[Console], None]") -> str:
+    """What `show` prints, as a file has it: 100 columns, no spaces at the end of a line."""
+    from rich.console import Console
 
-    return process_state().is_main_process
+    text = io.StringIO()
+    show(Console(file=text, width=100))
+    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n")) + "\n"
+
+
+def made(folder: str | None) -> Path | None:
+    """The folder, made before the work, so that one that cannot be written to is refused at once; links are followed."""
+    if folder is not None:
+        os.makedirs(os.path.realpath(folder), exist_ok=True)
+    return None if folder is None else Path(folder)
 
 
 def quiet_libraries() -> None:

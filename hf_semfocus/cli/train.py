@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .parsing import add_command, add_field, add_run_options, asked, path
-from .terminal import console, main_process, quiet_libraries
+from .terminal import console, quiet_libraries
 
 
 def add_parser(commands: Any) -> None:
@@ -49,11 +49,12 @@ def run(options: argparse.Namespace) -> int:
     parse(RunSpec, {"task": options.task, **configured}, "run")  # what is wrong in the file is not overridden silently
     values = merged(configured, asked(options), {"task": options.task})
     spec = RunSpec.from_dict(values)
-    if values.get("mask_source") not in (None, spec.mask_source):
-        raise ValueError(
-            f"mask_source is {values['mask_source']!r}, and the code of {spec.mask} has {spec.mask_source!r}; leave mask_source "
-            "out to train with the code as it is"
-        )
+    for source, whose in (("mask_source", spec.mask), ("task_source", spec.task)):
+        if values.get(source) not in (None, now := getattr(spec, source)):
+            raise ValueError(
+                f"{source} is {values[source]!r}, and the code of {whose} has {now!r}; leave {source} out to train with the code "
+                "as it is"
+            )
     if options.threads is not None and options.threads < 1:
         raise ValueError(f"threads is {options.threads}; allowed: at least 1")
     quiet_libraries()
@@ -61,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.threads is not None or "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(options.threads or 1)
+    from ..training.environment import process_state
     from ..training.run import train_run
     from .card import fresh_card
     from .progress import EpochBar
@@ -68,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     out = console()
     with EpochBar(f"{spec.task} {spec.label}", spec.training.epochs, out) as bar:
         result = train_run(spec, options.output, on_epoch=bar.update)
-    if main_process():
+    if process_state().is_main_process:
         fresh_card(Path(options.output))
         tau = spec.training.tau
         when = f"training accuracy {tau:g} after {result.epochs_to_tau} epochs"

@@ -2,37 +2,37 @@
 
 import contextlib
 import json
-import logging
-import sys
-import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pebble import ProcessExpired
-
 from ..data import load_task
 from ..experiments.experiment import Experiment
 from ..experiments.spec import RunSpec
-from ..files import write_json
+from ..files import read_json, read_record, write_json
 from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
-from ..schema import Earlier, Epoch, RunResult
+from ..schema import Earlier, RunResult
 from ..training.checkpoints import latest_complete_checkpoint
-from ..training.environment import available_cores, machine, process_state, use_one_thread, versions
+from ..training.environment import machine, process_state, versions
 from ..training.locking import folder_lock
-from ..training.results import FORMAT
-from ..training.run import finished_before, train_run
-from ..training.run_files import read_history
+from ..training.run import finished_before
+from ..training.run_files import REPAIR
 from ..training.setup import check_memory, check_tracker
+from .engines import make_engine
+from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
 from .run_directory import RunDirectory
-from .workers import worker_environment, worker_pool
+from .storage import StorageError, Store, is_url, open_store, run_at
+from .workers import failed, last_entry, train, write_failed
 
-POLL_SECONDS = 0.5
+PROGRESS = "progress.json"
+PROGRESS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,37 @@ class Progress:
     Args:
         unit: the run.
         state: "waiting", "running", or the result's status ("reached", "censored", "diverged", "failed").
-        entry: the last epoch's history entry, if there is one.
+        entry: the last epoch's history entry, if there is one, shortened.
         error: the message of a failed run.
         reached_at: the first epoch with training accuracy ≥ τ, of a finished run.
         restarted: the run has epochs and no checkpoint to go on from, as those of an unpacked archive: it begins at epoch 1.
+        node: where it is being trained, if that is known.
     """
 
     unit: RunSpec
-    state: str
-    entry: Epoch | None = None
+    state: str = "waiting"
+    entry: dict[str, Any] | None = None
     error: str | None = None
     reached_at: int | None = None
     restarted: bool = False
+    node: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is a result."""
+        return self.state not in ("waiting", "running")
+
+    def after(self, outcome: Outcome) -> "Progress":
+        """Where the unit stands with an outcome."""
+        result = outcome.result
+        return replace(
+            self,
+            state=result.status,
+            entry=outcome.entry,
+            error=result.error,
+            reached_at=result.epochs_to_tau,
+            node=None,
+        )
 
 
 OnProgress = Callable[[list[Progress]], None]
@@ -70,6 +89,7 @@ def compare(
     jobs: int | None = None,
     command: str = "",
     on_progress: OnProgress | None = None,
+    engine: Engine | None = None,
 ) -> list[RunResult]:
     """Trains every unit of `experiment` that is not finished in `out`, and returns all results in the units' order.
 
@@ -79,41 +99,53 @@ def compare(
 
     Args:
         experiment: what to compare.
-        out: the run directory.
+        out: the run directory: a folder, which all workers see, or a URL that fsspec knows.
         jobs: units at once, each in a process of its own with one torch thread; None for the number of cores. Under
             `accelerate launch` with several processes they train each unit together, one unit after the other.
         command: what the user typed, for the report.
         on_progress: called about twice a second with the standing of every unit, on the main process.
+        engine: what trains the units (`engines.make_engine`) instead of `jobs` processes here.
 
     Raises:
         ValueError: `out` holds other runs, or damaged files; another comparison is at work in it.
         OSError: `out` cannot be written.
     """
-    experiment, out = experiment.resolved(), Path(out)
-    units = experiment.units()
-    folders = [unit_folder(out, unit) for unit in units]
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs is {jobs}; allowed: at least 1")
+    with engine or make_engine("local", Wanted(jobs)) as engine:
+        return _compare(experiment, out, command, on_progress, engine)
+
+
+def _compare(
+    experiment: Experiment, out: Path | str, command: str, on_progress: OnProgress | None, engine: Engine
+) -> list[RunResult]:
     state = process_state()
-    with folder_lock(out, "another comparison") if state.is_main_process else contextlib.nullcontext():
+    if state.num_processes > 1 and (is_url(out) or not engine.here):
+        raise ValueError("several processes (accelerate launch) need the engine local, and a folder as output")
+    experiment = experiment.resolved()
+    units, store = experiment.units(), open_store(out)
+    folders = [unit_folder(store.folder, unit) for unit in units]
+    with folder_lock(store.folder, "another comparison") if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
-            directory = _check_directory(experiment, out)
-            for unit, folder in zip(units, folders, strict=True):
-                if finished_before(unit, folder, model=False) is None:
-                    check_memory(unit)
-                    check_tracker(unit)
-                    check_ships([parse_mask(unit.mask)])
+            directory = _check_directory(experiment, store)
+            rows = _before(units, folders)
+            for row in rows:
+                if not row.ended:
+                    if engine.here:
+                        check_memory(row.unit)
+                    check_tracker(row.unit)
+                    check_ships([parse_mask(row.unit.mask)])
+            kinds = _placements(units, engine, store)
             prepare_data(units)
-            write_json(out / "experiment.json", _described(experiment, command, directory))
+            write_json(store.folder / "experiment.json", _described(experiment, command, directory))
+            store.put("experiment.json")
         state.wait_for_everyone()
         if state.num_processes > 1:
-            results = [
-                finished_before(unit, folder, model=False) or _work(unit.to_dict(), folder)
+            return [
+                finished_before(unit, folder, model=False) or train(Job(0, unit.to_dict(), str(folder))).result
                 for unit, folder in zip(units, folders, strict=True)
             ]
-        else:
-            results = train_all(units, folders, jobs or available_cores(), on_progress)
-    return results
+        rows = [replace(row, restarted=row.restarted and not store.goes_on(row.unit.name)) for row in rows]
+        jobs = [Job(index, {}, store.place(unit.name), kinds[index]) for index, unit in enumerate(units)]
+        return _train(rows, folders, jobs, engine, _Watch(on_progress, store))
 
 
 def prepare_data(units: list[RunSpec]) -> None:
@@ -130,122 +162,141 @@ def train_all(
 
     A failed unit is written down as failed and stops no other. `on_progress` gets the standing of all, in the units' order.
     """
-    results: dict[int, RunResult] = {}
-    for index, (unit, folder) in enumerate(zip(units, folders, strict=True)):
-        done = finished_before(unit, folder, model=False)
-        if done is not None:
-            results[index] = done
-    waiting = [index for index in range(len(units)) if index not in results]
-    restarted = {
-        index
-        for index in waiting
-        if (folders[index] / "history.jsonl").exists()
-        and latest_complete_checkpoint(folders[index] / "checkpoints") is None
-    }
-
-    def standing(running: set[int]) -> list[Progress]:
-        return _standing(units, folders, results, running, restarted)
-
-    with worker_environment(), worker_pool(min(jobs, len(waiting) or 1)) as pool:
-        futures: dict[Future, int] = {}
-        try:
-            for index in waiting:
-                futures[pool.schedule(_work, args=[units[index].to_dict(), folders[index]])] = index
-            pending = set(futures)
-            while pending:
-                ended, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    index = futures[future]
-                    results[index] = _outcome(future, units[index], folders[index])
-                if on_progress is not None:
-                    running = {futures[future] for future in pending if future.running()}
-                    on_progress(standing(running))
-        except BaseException:
-            pool.stop()  # an interrupted comparison leaves no worker behind; each unit goes on from its last epoch
-            raise
-    if on_progress is not None:
-        on_progress(standing(set()))
-    return [results[index] for index in range(len(units))]
+    work = [Job(index, {}, str(folder)) for index, folder in enumerate(folders)]
+    with make_engine("local", Wanted(jobs)) as engine:
+        return _train(_before(units, folders), folders, work, engine, _Watch(on_progress))
 
 
-def _standing(
-    units, folders: list[Path], results: dict[int, RunResult], running: set[int], restarted: set[int]
-) -> list[Progress]:
-    standing = []
-    for index, unit in enumerate(units):
-        path = folders[index] / "history.jsonl"
-        entry = None
-        if (index in running or index in results) and path.exists():
-            entry = read_history(path)[-1]
-        result = results.get(index)
-        state = result.status if result else "running" if index in running else "waiting"
-        ends = (result.error, result.epochs_to_tau) if result else (None, None)
-        standing.append(Progress(unit, state, entry, *ends, index in restarted))
-    return standing
+def _before(units: Sequence[RunSpec], folders: Sequence[Path]) -> list[Progress]:
+    """Where the units stand before any is trained."""
+    rows = []
+    for unit, folder in zip(units, folders, strict=True):
+        result = finished_before(unit, folder, model=False)
+        if result is not None:
+            rows.append(Progress(unit).after(Outcome(result, last_entry(folder))))
+        else:
+            begun = (folder / "history.jsonl").exists()
+            rows.append(Progress(unit, restarted=begun and latest_complete_checkpoint(folder / "checkpoints") is None))
+    return rows
 
 
-def _outcome(future, unit: RunSpec, folder: Path) -> RunResult:
+def _train(
+    rows: list[Progress], folders: Sequence[Path], jobs: Sequence[Job], engine: Engine, watch: "_Watch"
+) -> list[RunResult]:
+    """Trains what has not ended. What came of a run is read from its place at the end: in between it takes no memory."""
+    unrecorded = {}
+    waiting = [job for job, row in zip(jobs, rows, strict=True) if not row.ended]
+    engine.prepare(len(waiting))
+    watch(rows, folders, engine)
+    for event in engine.outcomes(train, (replace(job, spec=rows[job.index].unit.to_dict()) for job in waiting)):
+        if event is not None:
+            job, outcome = event
+            if isinstance(outcome, LostRunError):
+                outcome = _lost(rows[job.index].unit, job, str(outcome))
+            if not outcome.recorded:
+                unrecorded[job.index] = outcome.result
+            rows[job.index] = rows[job.index].after(outcome)
+        watch(rows, folders, engine)
+    watch(rows, folders, engine, ended=True)
+    if watch.store is not None:
+        watch.store.refresh()
+    return [
+        unrecorded.get(index) or read_record(folder / "result.json", RunResult, REPAIR)
+        for index, folder in enumerate(folders)
+    ]
+
+
+def _lost(unit: RunSpec, job: Job, reason: str) -> Outcome:
     try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise ValueError(f"no worker process could be started ({error}); see the error above it") from error
-    except ProcessExpired as error:
-        return _write_failed(unit, folder, f"the process died (exit code {error.exitcode})")
+        with run_at(job.place) as run:
+            result = write_failed(unit, run.folder, reason)
+            run.publish(final=True)
+            return Outcome(result, last_entry(run.folder))
+    except StorageError as error:
+        return Outcome(failed(f"{reason}; {error}"), recorded=False)
 
 
-def _write_failed(unit: RunSpec, folder: Path, error: str) -> RunResult:
-    """Writes down that `unit` failed, beside its specification: a worker may have died before it could write even that."""
-    failed = RunResult(format=FORMAT, status="failed", error=error, versions=versions(), machine=machine())
-    if not (folder / "spec.json").exists():
-        write_json(folder / "spec.json", unit.to_dict())
-    write_json(folder / "result.json", failed.to_json())
-    return failed
+class _Watch:
+    """Tells where a comparison stands: `on_progress` about twice a second, and a file for `semfocus status`."""
+
+    def __init__(self, on_progress: OnProgress | None, store: Store | None = None):
+        self.on_progress, self.store = on_progress, store
+        self.started = time.monotonic()
+        self.next, self.next_file = 0.0, 0.0
+        self.ended_before: int | None = None
+
+    def __call__(self, rows: list[Progress], folders: Sequence[Path], engine: Engine, ended: bool = False) -> None:
+        now = time.monotonic()
+        if self.ended_before is None:
+            self.ended_before = sum(row.ended for row in rows)
+        if not ended and now < min(self.next, self.next_file):
+            return
+        rows = list(rows)
+        for index, (node, entry) in engine.running().items():
+            rows[index] = replace(rows[index], state="running", node=node, entry=entry or last_entry(folders[index]))
+        if self.on_progress is not None and (ended or now >= self.next):
+            self.on_progress(rows)
+        if self.store is not None and (ended or now >= self.next_file):
+            self.store.tell(PROGRESS, self._told(rows, ended))
+            self.next_file = time.monotonic() + PROGRESS_SECONDS
+        # With many runs, looking at each takes its time: no more than a twentieth.
+        self.next = time.monotonic() + max(POLL_SECONDS, 20 * (time.monotonic() - now))
+
+    def _told(self, rows: list[Progress], ended: bool) -> dict[str, Any]:
+        states = Counter(row.state for row in rows)
+        left = states["waiting"] + states["running"]
+        done = len(rows) - left - (self.ended_before or 0)
+        seconds = (time.monotonic() - self.started) * left / done if done else None
+        return {
+            "updated": datetime.now(UTC).isoformat(timespec="seconds"),
+            "driver": {"node": socket.gethostname(), "process": os.getpid()},
+            "ended": ended,
+            "runs": len(rows),
+            "states": dict(states),
+            "nodes": dict(Counter(row.node for row in rows if row.node is not None)),
+            "running": [
+                {
+                    "run": row.unit.name,
+                    "node": row.node,
+                    "epoch": (row.entry or {}).get("epoch"),
+                    "of": row.unit.training.epochs,
+                }
+                for row in rows
+                if row.state == "running"
+            ],
+            "seconds_left": seconds,
+        }
 
 
-def _work(values: dict[str, Any], folder: Path) -> RunResult:
-    """One unit in a worker: its output goes to `log.txt`, its failure into `result.json`."""
-    alone = process_state().num_processes == 1
-    if alone:
-        use_one_thread()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (
-        open(folder / "log.txt", "a", encoding="utf-8") as log,
-        _output_to(log) if alone else contextlib.nullcontext(),
-    ):
-        try:
-            return train_run(RunSpec.from_dict(values), folder)
-        except Exception as error:
-            log.write(traceback.format_exc())
-            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            return _write_failed(RunSpec.from_dict(values), folder, text)
+def _placements(units: Sequence[RunSpec], engine: Engine, store: Store) -> list[str | None]:
+    """The kind of node for each unit: one for all masks of a task and seed, which are compared with each other.
+
+    Written down, so that a comparison that goes on keeps it.
+
+    Raises:
+        ValueError: runs are on a kind of which the cluster has no node.
+    """
+    kinds, path = engine.kinds(), store.folder / "placements.json"
+    chosen: dict[str, str] = read_json(path) if path.is_file() else {}
+    if not kinds:
+        return [None] * len(units)
+    pairs = list(dict.fromkeys(f"{unit.task}/seed-{unit.seed}" for unit in units))
+    for pair in pairs:
+        load = Counter(chosen.values())
+        chosen.setdefault(pair, min(kinds, key=lambda kind: ((load[kind] + 1) / kinds[kind], kind)))
+    if gone := next((kind for pair in pairs if (kind := chosen[pair]) not in kinds), None):
+        raise ValueError(
+            f"runs of this comparison are on nodes of kind {gone!r} ({path.name}), and the cluster has {', '.join(kinds)}; "
+            "add such a node, or choose another --output"
+        )
+    write_json(path, chosen)
+    store.put(path.name)
+    return [chosen[f"{unit.task}/seed-{unit.seed}"] for unit in units]
 
 
-@contextlib.contextmanager
-def _output_to(log) -> Iterator[None]:
-    """Everything that libraries print or log goes to the unit's own file, not into the progress bars."""
-    handler = logging.StreamHandler(log)
-    # Libraries that made a handler when they were imported, as transformers does, keep the stream of that moment.
-    loggers = [entry for entry in logging.Logger.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
-    own = {
-        made: made.stream
-        for logger in loggers
-        for made in logger.handlers
-        if type(made) is logging.StreamHandler and made.stream in (sys.stderr, sys.stdout)
-    }
-    logging.getLogger().addHandler(handler)
-    for made in own:
-        made.setStream(log)
-    try:
-        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-            yield
-    finally:
-        logging.getLogger().removeHandler(handler)
-        for made, stream in own.items():
-            made.setStream(stream)
-
-
-def _check_directory(experiment: Experiment, out: Path) -> RunDirectory:
+def _check_directory(experiment: Experiment, store: Store) -> RunDirectory:
     """What the directory holds; refused where that is runs that the experiment does not: a report must not drop runs silently."""
+    out = store.folder
     # Every file of every run, before any is trained: the summary would refuse them afterwards.
     directory = RunDirectory.read(out, required=False)
     names = [run.folder.relative_to(out / "runs").as_posix() for run in directory.runs if run.folder is not None]
@@ -257,8 +308,8 @@ def _check_directory(experiment: Experiment, out: Path) -> RunDirectory:
         ).exists()  # moved away because it was damaged: the runs' folders alone tell what there is
         name = repr(directory.experiment.name) if there else "without its experiment.json"
         raise ValueError(
-            f"{out} holds another comparison ({name}), with {left_out[0]} among {len(left_out)} runs that this one would leave out; "
-            "choose another --output, or ask for these tasks, masks and seeds too"
+            f"{store.shown} holds another comparison ({name}), with {left_out[0]} among {len(left_out)} runs that this one would leave "
+            "out; choose another --output, or ask for these tasks, masks and seeds too"
             + (f" (--config {out / 'experiment.json'} asks for what it holds)" if there else "")
         )
     return directory

@@ -40,7 +40,7 @@ class RunDirectory:
 
         Args:
             path: the folder.
-            required: whether there must be an `experiment.json`. Without one nothing was asked for, and the runs alone are told.
+            required: whether there must be an `experiment.json`. Without one nothing was asked for, and the runs are those with a folder.
 
         Raises:
             ValueError: it is no run directory, or a file is damaged; the message names it.

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from ..data import task_info
+from ..experiments.imports import known_task
 from ..files import write_json
 from ..schema import STATUSES, DataRecord, Quantity, RunResult, SpecRecord, Variant
 from ..summary_schema import (
@@ -97,13 +97,13 @@ def write_summary(directory: RunDirectory | Path | str) -> Summary:
 
 def _task_entry(task: str, runs: Sequence[Run], variants: Iterable[Variant]) -> TaskEntry:
     specs = [run.spec for run in runs if run.folder]
-    info = task_info(task, specs[0].task_options.get("answer") if specs else None)
+    first = specs[0] if specs else None
+    info = known_task(task, first.task_options.get("answer"), first.imports) if first else known_task(task, None, ())
     data = next((run.result.data for run in runs if run.result and run.result.data), DataRecord())
     shared, differing = _shared(specs)
     compared = {
         f"model.{name}" for fields in variants for name in fields.to_json()
     }  # what is asked about is no trouble
-    first = specs[0] if specs else None
     return TaskEntry(
         name=task,
         level=info.level,

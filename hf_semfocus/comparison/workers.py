@@ -1,75 +1,111 @@
-"""Processes that train the units of a comparison: one torch thread each, deaf to Ctrl-C, gone when the comparison is gone."""
+"""What a worker of any engine does: one run, its output in `log.txt`, its failure in `result.json`."""
 
 import contextlib
-import multiprocessing
-import multiprocessing.context
-import os
-import signal
-import threading
+import logging
+import sys
+import traceback
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
 
-from pebble import ProcessPool
-from tqdm import tqdm
+from ..experiments.spec import RunSpec
+from ..files import read_json_lines, write_json
+from ..schema import Epoch, RunResult
+from ..training.environment import machine, process_state, use_threads, versions
+from ..training.results import FORMAT
+from ..training.run import train_run
+from .engines.base import Job, Outcome, Tell
+from .storage import StorageError, run_at
 
-from ..training.locking import exit_with_parent
+SHOWN = ("epoch", "train_accuracy", "running_accuracy", "heldout_accuracy", "seconds")
+"""What progress shows of a history's entry."""
 
 
-class WorkerProcess(multiprocessing.context.SpawnProcess):
-    """A process that Ctrl-C does not reach, from its first instruction on.
+def train(job: Job, cpus: int = 1, tell: Tell | None = None) -> Outcome:
+    """Trains a job to its end, from where an earlier attempt has left it.
 
-    A terminal sends it to every process. The comparison stops its workers itself; one that is still importing its libraries would
-    print a traceback before it could be told to ignore it. What is blocked where a process starts is blocked in it.
+    Returns:
+        What is recorded in the run's place, also of a run that failed. `recorded` is False where the storage could not be reached, or a
+        later attempt at the same run has taken it over.
+
+    Raises:
+        OSError: a run's folder cannot be written.
     """
+    alone = process_state().num_processes == 1
+    if alone:
+        use_threads(cpus)
+    spec = RunSpec.from_dict(job.spec)
 
-    def start(self) -> None:
-        """Starts the process."""
-        if hasattr(signal, "pthread_sigmask"):
-            resource_tracker.ensure_running()  # spawn would start it in between, and it lifts the block
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-            try:
-                super().start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        else:
-            super().start()
+    def on_epoch(entry: Epoch) -> None:
+        if tell is not None:
+            tell({name: entry.get(name) for name in SHOWN})
 
-
-class WorkerContext(multiprocessing.context.SpawnContext):
-    """Starts workers. spawn, not fork: a forked child inherits torch's thread pools in an unknown state."""
-
-    Process = WorkerProcess
+    try:
+        with run_at(job.place) as run:
+            result = _trained(spec, run, on_epoch, job.kind, alone)
+            run.publish(final=True)
+            return Outcome(result, last_entry(run.folder))
+    except StorageError as error:
+        return Outcome(failed(str(error)), recorded=False)
 
 
-def worker_pool(workers: int) -> ProcessPool:
-    """A pool that outlives a worker's death, so that a killed run does not take the others along; its workers do not outlive us."""
-    return ProcessPool(max_workers=workers, context=WorkerContext(), initializer=_begin, initargs=[os.getpid()])
+def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> RunResult:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with (
+        open(run.folder / "log.txt", "a", encoding="utf-8") as log,
+        output_to(log) if alone else contextlib.nullcontext(),
+    ):
+        try:
+            return train_run(spec, run.folder, on_epoch, on_checkpoint=run.publish, placement=kind)
+        except StorageError:
+            raise
+        except Exception as error:
+            log.write(traceback.format_exc())
+            return write_failed(spec, run.folder, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def _begin(parent: int) -> None:
-    """What a worker does first."""
-    # The bars of libraries would make a lock for all processes: a semaphore, left behind by a worker that is stopped as it ends.
-    tqdm.set_lock(threading.RLock())
-    exit_with_parent(parent)
+def failed(error: str) -> RunResult:
+    """The result of a run that failed here and now."""
+    return RunResult(format=FORMAT, status="failed", error=error, versions=versions(), machine=machine())
 
 
-# One torch thread each, and huge pages for what glibc allocates: a training step takes 5 to 15 % less (recipes/benchmarks/step_before.py).
-WORKER_ENVIRONMENT = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-}
+def write_failed(spec: RunSpec, folder: Path, error: str) -> RunResult:
+    """Writes down that a run failed, beside its specification: a worker may have died before it could write even that."""
+    result = failed(error)
+    if not (folder / "spec.json").exists():
+        write_json(folder / "spec.json", spec.to_dict())
+    write_json(folder / "result.json", result.to_json())
+    return result
+
+
+def last_entry(folder: Path) -> dict[str, Any] | None:
+    """The last of a run's history, shortened to what progress shows; None where it has none yet."""
+    path = folder / "history.jsonl"
+    if not path.exists():
+        return None
+    entry = read_json_lines(path)[-1]
+    return {name: entry.get(name) for name in SHOWN}
 
 
 @contextlib.contextmanager
-def worker_environment() -> Iterator[None]:
-    """Workers read `WORKER_ENVIRONMENT` when they start; afterwards this process has its own values back."""
-    before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
-    os.environ.update(WORKER_ENVIRONMENT)
+def output_to(log) -> Iterator[None]:
+    """Everything that libraries print or log goes to the unit's own file, not into the progress bars."""
+    handler = logging.StreamHandler(log)
+    # Libraries that made a handler when they were imported, as transformers does, keep the stream of that moment.
+    loggers = [entry for entry in logging.Logger.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
+    own = {
+        made: made.stream
+        for logger in loggers
+        for made in logger.handlers
+        if type(made) is logging.StreamHandler and made.stream in (sys.stderr, sys.stdout)
+    }
+    logging.getLogger().addHandler(handler)
+    for made in own:
+        made.setStream(log)
     try:
-        yield
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        logging.getLogger().removeHandler(handler)
+        for made, stream in own.items():
+            made.setStream(stream)

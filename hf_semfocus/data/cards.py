@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .core.task import GENERATOR_VERSION
 from .generation import features
 from .options import LENGTH_SPLIT, DataOptions
-from .tasks import get_task
+from .tasks import get_task, is_built_in
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -23,7 +23,7 @@ _SOURCES = {
 
 
 def python_call(options: DataOptions) -> str:
-    """The Python call that makes these rows."""
+    """The Python statements that make these rows."""
     length = options.low if options.low == options.high else (options.low, options.high)
     sizes = dict(options.sizes)
     arguments: dict[str, Any] = {
@@ -38,7 +38,10 @@ def python_call(options: DataOptions) -> str:
     longer = [int(split.removeprefix(LENGTH_SPLIT)) for split in sizes if split.startswith(LENGTH_SPLIT)]
     if longer:
         arguments["length_splits"] = longer
-    return f"load_task({options.task!r}, {', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+    task = get_task(options.task, options.answer)
+    own = "" if is_built_in(task) else f"import {type(task).__module__}  # registers the task\n"
+    call = f"load_task({options.task!r}, {', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+    return f"from hf_semfocus.data import load_task\n{own}{call}"
 
 
 def dataset_card(
@@ -81,10 +84,11 @@ def dataset_card(
         "dataset_info": DatasetInfosDict({"default": info})["default"]._to_yaml_dict(),
     }
     length = f"{options.low}" if options.low == options.high else f"{options.low} to {options.high}"
+    source = _SOURCES[task.level] if is_built_in(task) else f"A task of `{type(task).__module__}`"
     lines = [
         f"# {task.name}",
         "",
-        f"{_SOURCES[task.level]}: {task.description}. The answer to `{task.example[0]}` is `{task.example[1]}`.",
+        f"{source}: {task.description}. The answer to `{task.example[0]}` is `{task.example[1]}`.",
         "",
         f"Inputs have {length} tokens over {' '.join(f'`{symbol}`' for symbol in task.vocabulary)}; "
         f"`length_<n>` splits have n. Seed {options.seed}, generator version {GENERATOR_VERSION}"
@@ -107,7 +111,7 @@ def dataset_card(
     lines += ["", "Made by", "", "```"]
     if command:
         lines += [f"$ {command}", ""]
-    lines += ["from hf_semfocus.data import load_task", python_call(options), "```", ""]
+    lines += [python_call(options), "```", ""]
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n" + "\n".join(lines)
 
 

@@ -1,15 +1,17 @@
-"""load_task: a task's data as a DatasetDict, made once and cached; and the builder behind it."""
+"""load_task: a task's data as a DatasetDict, made once and cached; the builder behind it; and load_metric."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
+from .metrics import METRICS
 from .options import SIZES, check_folder, check_integer, check_options
-from .tasks import get_task
+from .tasks import get_task, is_built_in, suggest
 
 if TYPE_CHECKING:
     from datasets import ArrowBasedBuilder, DatasetDict
+    from evaluate import EvaluationModule
 
 
 def build_task(name: str, *, cache_dir: str | os.PathLike[str] | None = None, **options: Any) -> ArrowBasedBuilder:
@@ -22,13 +24,14 @@ def build_task(name: str, *, cache_dir: str | os.PathLike[str] | None = None, **
     """
     from .builders.listops import ListOps
     from .builders.nnch import NNCH
+    from .builders.registered import Registered
 
     task = get_task(name)
     check_options(name, options)
     cache_dir = None if cache_dir is None else check_folder(task, "cache_dir", cache_dir)
     # datasets takes None as "not given"; the default of every option but the length is a value of its own.
     given = {option: value for option, value in options.items() if value is not None}
-    builder = ListOps if task.level == "listops" else NNCH
+    builder = Registered if not is_built_in(task) else ListOps if task.level == "listops" else NNCH
     return builder(config_name=task.name, cache_dir=cache_dir, **given)
 
 
@@ -93,3 +96,24 @@ def load_task(
             raise error.__cause__ from None
         raise
     return builder.as_dataset()
+
+
+def load_metric(name: str, **options: Any) -> EvaluationModule:
+    """A metric as an ``evaluate`` module, with no network: what ``evaluate.load`` gives, for our three names.
+
+    Args:
+        name: ``"accuracy"`` (one label a row), ``"token_accuracy"`` or ``"sequence_accuracy"`` (lists of labels, −100 ignored).
+        options: of ``evaluate.EvaluationModule``, such as ``keep_in_memory`` or ``cache_dir``.
+
+    Returns:
+        A module with ``compute``, ``add`` and ``add_batch``, for ``evaluate.combine`` too.
+
+    Example:
+        >>> load_metric("accuracy").compute(predictions=[0, 1], references=[1, 1])
+        {'accuracy': 0.5}
+    """
+    from . import evaluate_modules
+
+    if name not in METRICS:
+        raise ValueError(f"unknown metric {name!r}{suggest(str(name), METRICS)}; known metrics: {', '.join(METRICS)}")
+    return evaluate_modules.make(name, **options)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .core.task import IGNORED
-from .tasks import suggest
-
-if TYPE_CHECKING:
-    from evaluate import EvaluationModule
 
 METRICS = ("accuracy", "token_accuracy", "sequence_accuracy")
 
@@ -116,24 +112,3 @@ def compute_metrics(prediction: Any) -> dict[str, float]:
         "accuracy": sequence_accuracy(predictions, references),
         "token_accuracy": token_accuracy(predictions, references),
     }
-
-
-def load_metric(name: str, **options: Any) -> EvaluationModule:
-    """A metric as an ``evaluate`` module, with no network: what ``evaluate.load`` gives, for our three names.
-
-    Args:
-        name: ``"accuracy"`` (one label a row), ``"token_accuracy"`` or ``"sequence_accuracy"`` (lists of labels, −100 ignored).
-        options: of ``evaluate.EvaluationModule``, such as ``keep_in_memory`` or ``cache_dir``.
-
-    Returns:
-        A module with ``compute``, ``add`` and ``add_batch``, for ``evaluate.combine`` too.
-
-    Example:
-        >>> load_metric("accuracy").compute(predictions=[0, 1], references=[1, 1])
-        {'accuracy': 0.5}
-    """
-    from . import evaluate_modules
-
-    if name not in METRICS:
-        raise ValueError(f"unknown metric {name!r}{suggest(str(name), METRICS)}; known metrics: {', '.join(METRICS)}")
-    return evaluate_modules.make(name, **options)

@@ -6,12 +6,15 @@ import hashlib
 import operator
 import os
 import re
+import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from .. import files
 from .core.encoding import POOLINGS
 from .core.task import GENERATOR_VERSION, Task
 from .tasks import get_task, suggest
@@ -32,6 +35,7 @@ OPTION_NAMES = (
 SIZES = {"train": 5000, "validation": 1000, "test": 2000}
 """Rows of each split, where nothing else is asked for."""
 _MAX_SEED = 2**63 - 1
+_PROCESS = uuid.uuid4().hex
 _SOURCE_FOLDERS = ("core", "regular", "dcf", "cs", "listops")
 
 
@@ -68,6 +72,10 @@ class DataOptions:
     def fingerprint(self) -> str:
         """A stable hash of everything that changes the rows or their columns, the generator's version and source included."""
         text = repr((sorted(asdict(self).items()), GENERATOR_VERSION, source_digest()))
+        cls = type(get_task(self.task, self.answer))
+        if (own := files.source_digest([cls])) is not None:
+            # What a notebook defines has no file: its rows are cached for this process and this definition alone.
+            text += own if getattr(sys.modules[cls.__module__], "__file__", None) else f"{_PROCESS} {id(cls)}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

@@ -1,11 +1,14 @@
-"""The TASKS table and what a user may ask about a task: add a task by writing its one file and one line here."""
+"""The TASKS table, how a user adds to it, and what may be asked about a task. A built-in task is its one file and one line here."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from .core.encoding import QUERY, SPECIAL_TOKENS
 from .core.task import Kind, Level, Task
 from .cs.binary_addition import BinaryAddition
 from .cs.binary_multiplication import BinaryMultiplication
@@ -47,7 +50,7 @@ assert len(TASKS) == len(_ALL), "two tasks have one name"
 # Where inputs have more than one kind of answer: what the option ``answer`` chooses from, the default first.
 ANSWERS: dict[str, tuple[Task, ...]] = {"stack_manipulation": (TASKS["stack_manipulation"], StackTop())}
 
-# "nnch" and "all" follow the table; the paper's suite is our reading of "7 NNCH tasks + ListOps" (its text names the first five).
+# "nnch" follows the table; the paper's suite is our reading of "7 NNCH tasks + ListOps" (its text names the first five).
 SUITES: dict[str, tuple[str, ...]] = {
     "paper": (
         "listops",
@@ -60,8 +63,68 @@ SUITES: dict[str, tuple[str, ...]] = {
         "solve_equation",
     ),
     "nnch": tuple(name for name in TASKS if name != "listops"),
-    "all": tuple(TASKS),
+    "all": (),  # whatever is registered
 }
+Registered = TypeVar("Registered", bound=type[Task])
+
+
+def register_task(cls: Registered) -> Registered:
+    """Class decorator that makes a task in a file of your own known by its name, wherever a built-in one is.
+
+    The file has to be imported where the name is used: ``import my_tasks``, ``--import my_tasks.py``, or ``imports`` of a run or an
+    experiment, which records it with a digest of its content. A data set's card names its module. Rows follow from the class's
+    code as those of built-in tasks do: the same options give the same rows, and an edited file gives a data set of its own.
+
+    Args:
+        cls: a subclass of :class:`Task`, or of :class:`UniformWords`, which draws words and leaves nothing but the answer to write.
+
+    Raises:
+        ValueError: if the class is not a complete task, its name is malformed or taken, or its worked example has another answer.
+            The same class (same module and qualified name) may be registered again, so that notebooks and reloads work.
+
+    Example:
+        >>> @register_task
+        ... class FirstIsLast(UniformWords):
+        ...     '''Whether the last symbol is the first one.'''
+        ...     name = "first_is_last"
+        ...     vocabulary = ("a", "b", "c", "d")
+        ...     labels = ("no", "yes")
+        ...     description = "whether the last symbol is the first one"
+        ...     example = ("a c b a", "yes")
+        ...     def answer(self, tokens):
+        ...         return (tokens[:, 0] == tokens[:, -1]).astype("int64")
+        >>> load_task("first_is_last", length=12, train_size=100)["train"].features["labels"].names
+        ['no', 'yes']
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Task)):
+        raise ValueError(f"a task must be a subclass of hf_semfocus.data.Task, got {cls!r}")
+    needed = ("name", "vocabulary", "labels", "description", "example")
+    if lacking := [name for name in needed if not hasattr(cls, name)] + sorted(cls.__abstractmethods__):
+        raise ValueError(f"task {cls.__qualname__} lacks {', '.join(lacking)}")
+    name = cls.name
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(
+            f"task name {name!r} must be lower-case letters, digits and underscores, starting with a letter"
+        )
+    here, known = (f"{one.__module__}.{one.__qualname__}" for one in (cls, type(TASKS.get(name))))
+    if name in TASKS and here != known:
+        raise ValueError(f"task {name!r} is already registered by {known}; {here} needs another name")
+    for what, words in (("vocabulary", cls.vocabulary), ("labels", cls.labels)):
+        plain = all(isinstance(word, str) and word.split() == [word] for word in words)
+        if not plain or not 1 <= len(set(words)) == len(words) <= 256 or {QUERY, *SPECIAL_TOKENS} & set(words):
+            allowed = f"1 to 256 different words without spaces, none of {', '.join((*SPECIAL_TOKENS, QUERY))}"
+            raise ValueError(f"task {name!r}: {what} is {words!r}; allowed: {allowed}")
+    task = cls()
+    text, target = task.example
+    if (answer := task.solve(text)) != target:
+        raise ValueError(f"task {name!r}: the answer to its example {text!r} is {answer!r}, not {target!r}")
+    TASKS[name] = task
+    return cls
+
+
+def is_built_in(task: Task) -> bool:
+    """Whether a task comes with this package."""
+    return type(task).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -70,7 +133,7 @@ class TaskInfo:
 
     Attributes:
         name: the task's name, as in ``load_task(name)``.
-        level: ``regular``, ``dcf`` (deterministic context-free), ``cs`` (context-sensitive) or ``listops``.
+        level: ``regular``, ``dcf`` (deterministic context-free), ``cs`` (context-sensitive), ``listops`` or ``other``.
         kind: ``sequence_classification``, or ``token_classification`` for tasks with a sequence as output.
         vocabulary: the input symbols.
         labels: class names by class id.
@@ -116,7 +179,9 @@ def get_task(name: str, answer: str | None = None) -> Task:
     if not isinstance(name, str):
         raise ValueError(f"a task's name is a string, got {name!r}")
     if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}{suggest(name, TASKS)}; known tasks: {', '.join(TASKS)}")
+        raise ValueError(
+            f"unknown task {name!r}{suggest(name, TASKS)}; known tasks: {', '.join(TASKS)} (one of your own: import its file first)"
+        )
     if answer is None:
         return TASKS[name]
     choices = {task.answer_name: task for task in ANSWERS.get(name, ())}
@@ -130,7 +195,8 @@ def list_tasks(suite: str | None = None) -> list[str]:
     """Names of the tasks, all or those of a suite.
 
     Args:
-        suite: ``"paper"`` (the 8 tasks of the comparison, ListOps first), ``"nnch"`` (all 15), ``"all"``; None is ``"all"``.
+        suite: ``"paper"`` (the 8 tasks of the comparison, ListOps first), ``"nnch"`` (all 15), ``"all"`` (registered ones too); None
+            is ``"all"``.
 
     Example:
         >>> list_tasks("paper")[:2]
@@ -138,7 +204,7 @@ def list_tasks(suite: str | None = None) -> list[str]:
     """
     if suite is not None and suite not in SUITES:
         raise ValueError(f"unknown suite {suite!r}{suggest(str(suite), SUITES)}; known suites: {', '.join(SUITES)}")
-    return list(SUITES[suite or "all"])
+    return list(TASKS if suite in (None, "all") else SUITES[suite])
 
 
 def task_info(name: str, answer: str | None = None) -> TaskInfo:

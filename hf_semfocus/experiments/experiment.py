@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from ..data.tasks import suggest
 from ..model.mask_strategies import parse_mask
+from ..text import did_you_mean
 from .imports import import_strategies
 from .options import STRICT, merged, parse, read_yaml
 from .spec import Names, RunSpec, Seed, flat, mask_slug
@@ -31,9 +31,11 @@ def _named(tasks: Any) -> Any:
 
 def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings are right by themselves, before others are merged with them."""
-    for key in ("task", "mask", "variant", "seed", "mask_source"):
+    for key in ("task", "mask", "variant", "seed", "mask_source", "task_source"):
         if key in settings:
-            whose = "follows from the mask's file" if key == "mask_source" else "belongs to the experiment's grid"
+            whose = (
+                f"follows from the {key[:4]}'s file" if key.endswith("_source") else "belongs to the experiment's grid"
+            )
             raise ValueError(f"{key!r} stands in the settings: it {whose}")
     parse(RunSpec, {"task": "", **{key: value for key, value in settings.items() if key != KEY}}, "run")
     return settings
@@ -113,7 +115,7 @@ class Experiment:
             if not self.variants:
                 raise
             raise ValueError(
-                f"{mask!r} is neither a variant{suggest(mask, self.variants)} (known: {', '.join(self.variants)}) nor a "
+                f"{mask!r} is neither a variant{did_you_mean(mask, self.variants)} (known: {', '.join(self.variants)}) nor a "
                 f"mask specification ({error})"
             ) from None
 

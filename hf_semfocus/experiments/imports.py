@@ -1,14 +1,14 @@
-"""A user's file or module, imported so that the mask strategies it registers have their names, and the digest of their source."""
+"""A user's file or module, imported so that the tasks and mask strategies that it registers have their names."""
 
-import hashlib
 import importlib
 import importlib.util
-import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..model.mask_strategies import MaskStrategy, mask_parts
+if TYPE_CHECKING:
+    from ..data import TaskInfo
 
 
 def import_strategies(names: Iterable[str]) -> None:
@@ -33,18 +33,13 @@ def import_strategies(names: Iterable[str]) -> None:
             raise ValueError(f"importing {name!r} failed: {type(error).__name__}: {error}") from error
 
 
-def source_digest(mask: MaskStrategy) -> str | None:
-    """A digest of the files that define a user's strategies in `mask`; None where all are built in."""
-    classes = {type(part) for part in mask_parts(mask)}
-    files = {
-        inspect.getsourcefile(cls)
-        for cls in classes
-        if not cls.__module__.startswith(MaskStrategy.__module__.partition(".")[0] + ".")
-    }
-    if not files:
-        return None
-    texts = sorted(Path(file).read_bytes() if file and Path(file).is_file() else b"" for file in files)
-    return hashlib.blake2b(b"".join(texts), digest_size=8).hexdigest()
+def known_task(name: str, answer: str | None, imports: Iterable[str]) -> "TaskInfo":
+    """Facts about the task of a stored run: one that is not registered is in a file that the run imported."""
+    from ..data import list_tasks, task_info
+
+    if name not in list_tasks():
+        import_strategies(imports)
+    return task_info(name, answer)
 
 
 def _file_of(module) -> Path | None:

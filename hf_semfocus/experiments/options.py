@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, ValidationError
 
-from ..data.tasks import suggest
+from ..text import did_you_mean
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -19,7 +19,7 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 def read_yaml(path: Path | str) -> dict[str, Any]:
     """A YAML or JSON file that holds a mapping; anything else raises `ValueError` naming the file."""
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path))
+        values: Any = OmegaConf.to_container(OmegaConf.load(path))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
@@ -29,7 +29,8 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """The layers, each over those before it: mappings are merged, everything else is replaced."""
-    return OmegaConf.to_container(OmegaConf.merge(*layers))
+    values: Any = OmegaConf.to_container(OmegaConf.merge(*layers))
+    return values
 
 
 def nested(named: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def parse(cls: type[T], values: Any, what: str) -> T:
 def _one_line(error: Any, known: list[str], what: str) -> str:
     where = ".".join(map(str, error["loc"]))
     if error["type"] == "unexpected_keyword_argument":
-        return f"unknown {what} option {where!r}{suggest(where, known)}; known: {', '.join(known)}"
+        return f"unknown {what} option {where!r}{did_you_mean(where, known)} (known: {', '.join(known)})"
     if error["type"] == "missing":
         return f"the {what} has no {where}"
     if error["type"] == "value_error":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..data import list_tasks
-from ..data.tasks import suggest
+from ..text import did_you_mean
 from .experiment import Experiment
 
 # Our choice of masks, compared with our recipes.
@@ -114,5 +114,5 @@ PRESETS: dict[str, Callable[[], Experiment]] = {
 def preset(name: str) -> Experiment:
     """The experiment called `name`; an unknown name raises `ValueError` with the nearest known one."""
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}{suggest(name, PRESETS)}; known: {', '.join(PRESETS)}")
+        raise ValueError(f"unknown preset {name!r}{did_you_mean(name, PRESETS)} (known: {', '.join(PRESETS)})")
     return PRESETS[name]()

@@ -11,9 +11,11 @@ from pydantic.dataclasses import dataclass
 
 from ..data import task_info
 from ..data.options import SIZES, check_options, parse_length
-from ..data.tasks import suggest
-from ..model.mask_strategies import parse_mask
-from .imports import import_strategies, source_digest
+from ..data.tasks import get_task
+from ..files import source_digest
+from ..model.mask_strategies import mask_parts, parse_mask
+from ..text import did_you_mean
+from .imports import import_strategies
 from .options import STRICT, parse
 
 if TYPE_CHECKING:
@@ -154,8 +156,9 @@ class RunSpec:
             it is then chosen for each run so that its untrained attention has the normalised entropy `target_entropy` (0.4 where it is
             not given) on its first 500 training rows, and the model's configuration holds the number.
         training: see `TrainingOptions`.
-        imports: Python files or modules to import first: they register the mask strategies that `mask` names.
+        imports: Python files or modules to import first: they register the task, and the mask strategies that `mask` names.
         mask_source: digest of the source of a user's strategies in `mask`, which `resolved` fills in: an edited mask has other results.
+        task_source: the same of a user's task.
 
     Example:
         >>> RunSpec(task="even_pairs", mask="topk:5", length=20, model={"num_hidden_layers": 3}).name
@@ -177,6 +180,7 @@ class RunSpec:
     )
     imports: Names = ()
     mask_source: str | None = None
+    task_source: str | None = None
 
     def __post_init__(self) -> None:
         if self.variant is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9:;=+._-]*", self.variant):
@@ -200,7 +204,11 @@ class RunSpec:
         import_strategies(self.imports)
         info, mask = task_info(self.task), parse_mask(self.mask)
         length = info.default_length if self.length is None else self.length
-        spec = replace(self, mask=str(mask), mask_source=source_digest(mask), length=length)
+        sources = {
+            "mask_source": source_digest(type(part) for part in mask_parts(mask)),
+            "task_source": source_digest([type(get_task(self.task, self.answer))]),
+        }
+        spec = replace(self, mask=str(mask), length=length, **sources)
         options = check_options(spec.task, spec.data_options())
         outputs = task_info(spec.task, spec.answer).output_length(options.high) or 0
         spec.check_room(options.high + outputs + (options.pooling == "cls"))
@@ -233,7 +241,7 @@ class RunSpec:
         known = {entry.name for entry in fields(SemFocusConfig)} | {"output_attentions"}  # a property there
         for key in self.model:
             if key not in known:
-                raise ValueError(f"unknown model option {key!r}{suggest(key, known)}")
+                raise ValueError(f"unknown model option {key!r}{did_you_mean(key, known)}")
         given = {name: value for name, value in self.model.items() if (name, value) != ("attention_gain", AUTO)}
         return {"mask": self.mask, **given}
 
@@ -272,8 +280,9 @@ class RunSpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `from_dict` gives an equal specification back."""
         values = asdict(self)
-        if self.variant is None:  # as it was before there were variants
-            del values["variant"]
+        for name in ("variant", "task_source"):  # as it was before there were any
+            if values[name] is None:
+                del values[name]
         if isinstance(self.length, tuple):
             values["length"] = list(self.length)
         values["imports"] = list(self.imports)
@@ -305,7 +314,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | None:
     """The first setting in which two resolved specifications (as `to_dict` gives them) differ, in words; None: one continues the other.
 
-    What `UNTRAINED` names may differ; of a file with a mask its content counts (`mask_source`). A setting that
+    What `UNTRAINED` names may differ; of a user's file its content counts (`mask_source`, `task_source`). A setting that
     the earlier one was written without has its default.
     """
 

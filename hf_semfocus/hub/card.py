@@ -14,7 +14,7 @@ from ..summary_schema import RunEntry, Summary, TaskEntry
 from ..text import bounds_text, epochs_text
 from .card_metadata import PIPELINES, data_call, metadata, model_name
 from .card_words import limits, outcome, result_rows
-from .facts import RunFacts, read_facts
+from .run_json import RunFacts, read_facts
 
 PICTURE = "curves.png"
 

@@ -7,7 +7,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..schema import SpecRecord
 from ..text import accuracy, length_text
-from .facts import RunFacts
+from .run_json import RunFacts
 
 PAPER = "arxiv:2506.14095"
 PIPELINES = {

@@ -3,7 +3,7 @@
 import math
 
 from ..text import accuracy, epochs_text, length_text, percent, reach_text
-from .facts import RunFacts
+from .run_json import RunFacts
 
 
 def result_rows(facts: RunFacts) -> list[tuple[str, str, str, str]]:

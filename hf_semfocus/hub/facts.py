@@ -1,130 +1,33 @@
-"""What a model card says of a run, as data: `run.json` in the checkpoint, so that a checkpoint can tell its run wherever it is moved."""
+"""What a model card says of a run, made from the files that the run left."""
 
 import json
-import re
 import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import StrictBool, StrictInt, StrictStr, model_validator
+from typing import Any
 
 from ..comparison.run_directory import RunDirectory, read_experiment
-from ..data import TaskInfo, list_tasks, task_info
+from ..data import TaskInfo, list_tasks
 from ..data.generation import tables, whole_split
 from ..data.options import check_options
 from ..experiments.experiment import Experiment
+from ..experiments.imports import known_task
 from ..experiments.presets import preset
 from ..experiments.spec import RunSpec, mask_slug, spread_seed
-from ..files import json_text, read_json, read_record, write_json
+from ..files import json_text, read_json, write_json
 from ..schema import (
-    Convergence,
-    DataRecord,
-    Dispersion,
-    Epoch,
-    Known,
-    Machine,
-    ReachRecord,
-    Record,
     SpecRecord,
-    Versions,
 )
 from ..training.checkpoints import missing_model_file
-from ..training.run_files import QUANTITIES, Run, epochs_to, read_run
+from ..training.run_files import Run, read_run
+from .run_json import FACTS, ComparisonFacts, PairFacts, RunFacts, TaskFacts
 
-FACTS = "run.json"
 EXAMPLE_TOKENS = 64  # a longer row would fill a card's page
 ARCHITECTURE = (
     "attention_form", "hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings", "norm_position",
     "num_attention_heads", "num_hidden_layers", "pooling", "position_embedding_type",
 )  # fmt: skip
-
-
-class TaskFacts(Record):
-    """The task that a run learnt."""
-
-    name: StrictStr
-    level: StrictStr
-    kind: StrictStr
-    description: StrictStr
-    vocabulary: list[StrictStr]
-    labels: list[StrictStr]
-    in_paper: StrictBool
-
-
-class PairFacts(Record):
-    """A run beside the baseline's of the same seed, to τ."""
-
-    baseline: Convergence
-    mask: Convergence
-
-
-class ComparisonFacts(Record):
-    """The comparison that a run belongs to."""
-
-    name: StrictStr | None
-    note: StrictStr | None
-    machine: Machine | None
-    baseline: StrictStr
-    runs: StrictInt
-    pair: PairFacts | None
-
-
-class RunFacts(Record):
-    """`run.json`."""
-
-    format: Literal[2]
-    name: StrictStr
-    task: TaskFacts
-    spec: SpecRecord
-    architecture: dict[str, Any]
-    own_code: list[StrictStr]
-    torch_seed: StrictInt
-    command: StrictStr
-    output: StrictStr
-    status: Literal["reached", "censored", "diverged"]
-    diverged: StrictBool
-    kept_epoch: StrictInt
-    accuracy: dict[str, Known]
-    train: Convergence
-    heldout: Convergence
-    baselines: DataRecord
-    reach: ReachRecord | None
-    dispersion: Dispersion | None
-    parameters: StrictInt
-    processes: StrictInt | None
-    versions: Versions
-    machine: Machine
-    reduced: list[StrictStr]
-    example: dict[str, StrictStr]
-    comparison: ComparisonFacts | None
-    history: list[Epoch]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_format_1(cls, values: Any) -> Any:
-        """Format 1 had words for epochs."""
-        if not isinstance(values, dict) or values.get("format") != 1:
-            return values
-        history, training = [Epoch(**row) for row in values["history"]], values["spec"]["training"]
-        found = {**values, "format": 2, "machine": values["machine"] or {}}
-        for quantity, (name, threshold) in QUANTITIES.items():
-            epochs = epochs_to(history, name, training[threshold])
-            ends = (len(history), False) if epochs is None else (epochs, True)
-            found[quantity] = Convergence(*ends, training["epochs"], values["diverged"])
-        if values["comparison"] and (pair := values["comparison"]["pair"]):
-            pair = {
-                side: _convergence(pair[name]) for side, name in (("baseline", "baseline_epochs"), ("mask", "epochs"))
-            }
-            found["comparison"] = {**values["comparison"], "pair": pair}
-        return found
-
-
-def _convergence(words: str) -> Convergence:
-    """Of what format 1 wrote: "7", ">40", ">3 (diverged)", ">12 (unfinished)"."""
-    epochs = int(re.findall(r"\d+", words)[0])
-    return Convergence(epochs, not words.startswith(">"), None, "diverged" in words, "unfinished" not in words)
 
 
 def write_facts(run: Run | Path | str, directory: RunDirectory | None = None) -> Path:
@@ -146,16 +49,6 @@ def write_facts(run: Run | Path | str, directory: RunDirectory | None = None) ->
     if not path.is_file() or path.read_bytes() != json_text(facts.to_json()).encode():
         write_json(path, facts.to_json())
     return folder / "model"
-
-
-def read_facts(checkpoint: Path) -> RunFacts:
-    """The `run.json` of a checkpoint; `ValueError` if it is missing or damaged."""
-    path = checkpoint / FACTS
-    if not path.is_file():
-        raise ValueError(
-            f"{checkpoint} has no {FACTS}: `semfocus card` makes it from the folder of the run that trained the checkpoint"
-        )
-    return read_record(path, RunFacts, "`semfocus card` makes it again from the run's folder")
 
 
 def run_facts(run: Run | Path | str, directory: RunDirectory | None = None) -> RunFacts:
@@ -318,7 +211,7 @@ def example(spec: SpecRecord) -> dict[str, str]:
 
 
 def _info(spec: SpecRecord) -> TaskInfo:
-    return task_info(spec.task, spec.task_options.get("answer"))
+    return known_task(spec.task, spec.task_options.get("answer"), spec.imports)
 
 
 def _portable(spec: SpecRecord) -> SpecRecord:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from ..model.attention_call import AttentionCall
 from ..model.attention_interface import split_attention_mask
-from ..model.attention_reference import reference_attention
-from ..model.attention_sparse import sparse_attention
+from ..model.attention_sparse import attend
 from ..model.mask_base import MaskStrategy
 from .positions import positions_for
 
@@ -30,8 +30,8 @@ REFUSED = {
     "block_indices": "blocks of keys chosen by an indexer",
 }
 
-#: Called by name with what an attention function computes from: module, query, key, valid, bias, softcap, scaling, mask,
-#: positions (a pair). They look and change nothing; `hf_semfocus.analysis` collects scores with one.
+#: Called by name with what an attention function computes: module and call. They look and change nothing;
+#: `hf_semfocus.analysis` collects scores with one.
 observers: list[Callable[..., None]] = []
 
 
@@ -59,29 +59,18 @@ def attention_function(mask: MaskStrategy) -> Callable[..., tuple[torch.Tensor, 
         queries, keys = query.shape[2], key.shape[2]
         valid, bias = _valid_and_bias(attention_mask, position_bias, causal, queries, keys, query.device)
         positions = positions_for(mask, module, attention_mask, valid, queries, keys, causal, sliding_window)
-        for observe in observers:
-            observe(
-                module=module, query=query, key=key, valid=valid, bias=bias, softcap=softcap, scaling=scaling, mask=mask,
-                positions=positions,
-            )  # fmt: skip
-        # As every model's own attention: a module that does not train drops nothing.
-        dropout = dropout if module.training else 0.0
-        wanted = output_attentions or _attentions_are_captured()
         dtype = value.dtype
-        query, key, value = _one_dtype(query, key, value)
-        if bias is None and softcap is None and s_aux is None:
-            attended = sparse_attention(
-                query, key, value, mask, valid, scaling, dropout, *positions, return_weights=wanted
-            )
-            output, weights = attended if isinstance(attended, tuple) else (attended, None)
-        else:
-            # The reference has a gradient for all of these; they are rare, and its cost is that of eager attention.
-            output, weights = reference_attention(
-                query, key, value, mask, valid, scaling, dropout, *positions,
-                bias=bias, softcap=softcap, sink_logits=_sinks(s_aux, query.shape[1]), return_weights=True,
-            )  # fmt: skip
-        weights = weights.to(dtype) if wanted and weights is not None else None
-        return output.to(dtype).transpose(1, 2).contiguous(), weights
+        call = AttentionCall.checked(
+            *_one_dtype(query, key, value), mask, valid, scaling,
+            # As every model's own attention: a module that does not train drops nothing.
+            dropout if module.training else 0.0, *positions,
+            bias=bias, softcap=softcap, sink_logits=_sinks(s_aux, query.shape[1]),
+            return_weights=output_attentions or _attentions_are_captured(),
+        )  # fmt: skip
+        for observe in observers:
+            observe(module=module, call=call)
+        output, weights = attend(call)
+        return output.to(dtype).transpose(1, 2).contiguous(), None if weights is None else weights.to(dtype)
 
     return attention
 

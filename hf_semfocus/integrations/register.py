@@ -17,6 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
 from .attention import attention_function
+from .evaluation import evaluating
 from .positions import mask_builder
 from .saving import PREFIX, write_choices
 from .watch import AttentionWatch
@@ -146,11 +147,9 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
     parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     if any(part.config._attn_implementation != name for part in parts):
         raise ValueError(f"{kind} does not let its attention be set: it does not go through the attention interface")
-    modes = [(module, module.training) for module in model.modules()]
     watch = AttentionWatch()
     try:
-        model.eval()
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"), watch:
+        with evaluating(model), torch.no_grad(), torch.compiler.set_stance("force_eager"), watch:
             model(**{key: value.to(model.device) if hasattr(value, "to") else value for key, value in inputs.items()})
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
@@ -161,9 +160,6 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
         raise ValueError(
             f"the forward pass that looks whether {kind} uses {name!r} failed ({type(error).__name__}: {reason}); {what_to_do}"
         ) from error
-    finally:
-        for module, training in modes:
-            module.training = training
     own = [path for path, module in model.named_modules() if module in watch.attended - watch.called]
     idle = [path for path, module in attention_modules(model).items() if module not in watch.ran]
     wrong = []

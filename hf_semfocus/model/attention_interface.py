@@ -11,8 +11,9 @@ import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .attention_reference import reference_attention
-from .attention_sparse import sparse_attention
+from .attention_call import AttentionCall
+from .attention_reference import attend_by_reference
+from .attention_sparse import attend
 from .mask_base import MaskStrategy, first_valid_key
 
 IMPLEMENTATION = "semfocus"
@@ -20,6 +21,8 @@ IMPLEMENTATION = "semfocus"
 # Transformers writes "forbidden" as the lowest finite number of whatever dtype the mask was made in; the smallest of
 # these in size is fp16's. Softmax gives such a key no weight anyway, but a selection must not count it as a candidate.
 FORBIDDEN = -65504.0
+# Arguments that our own layers pass besides those of Transformers.
+OURS = ("query_positions", "key_positions", "keep", "mask_state", "normalizer")
 
 
 def split_attention_mask(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
@@ -121,23 +124,34 @@ def extend_attention_mask(attention_mask: torch.Tensor, more: int) -> torch.Tens
     return torch.nn.functional.pad(attention_mask, (0, more), value=free)
 
 
-def _strategy_of(module: torch.nn.Module) -> MaskStrategy:
+def _call(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    output_attentions: bool = False,
+    **arguments: Any,
+) -> AttentionCall:
+    """The call of a module; ``ValueError`` for arguments that change attention and are not implemented."""
+    for name in ("softcap", "s_aux", "position_bias", "sliding_window"):
+        if arguments.get(name) is not None:
+            raise ValueError(f"attention implementation {IMPLEMENTATION!r} does not support {name}")
+    if arguments.get("is_causal"):
+        raise ValueError(f"attention implementation {IMPLEMENTATION!r} needs causality in its mask, not as is_causal")
     mask = getattr(module, "mask_strategy", None)
     if not isinstance(mask, MaskStrategy):
         raise ValueError(
             f"attention implementation {IMPLEMENTATION!r} takes its mask from the attention module, and "
             f"{type(module).__name__} has no mask_strategy"
         )
-    return mask
-
-
-def _refuse(arguments: dict[str, Any]) -> None:
-    """Raise for arguments that change attention and are not implemented: they are never ignored."""
-    for name in ("softcap", "s_aux", "position_bias", "sliding_window"):
-        if arguments.get(name) is not None:
-            raise ValueError(f"attention implementation {IMPLEMENTATION!r} does not support {name}")
-    if arguments.get("is_causal"):
-        raise ValueError(f"attention implementation {IMPLEMENTATION!r} needs causality in its mask, not as is_causal")
+    valid, bias = split_attention_mask(attention_mask)
+    ours = {name: value for name, value in arguments.items() if name in OURS}
+    return AttentionCall.checked(
+        query, key, value, mask, valid, scaling, dropout, bias=bias, return_weights=output_attentions, **ours
+    )
 
 
 def semfocus_attention_forward(
@@ -146,15 +160,7 @@ def semfocus_attention_forward(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    query_positions: torch.Tensor | None = None,
-    key_positions: torch.Tensor | None = None,
-    keep: torch.Tensor | None = None,
-    mask_state: Any = None,
-    normalizer: str = "softmax",
-    output_attentions: bool = False,
-    **kwargs: Any,
+    **arguments: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Attention of `module`, by the path that models train with.
 
@@ -162,29 +168,15 @@ def semfocus_attention_forward(
         module: has the strategy as ``module.mask_strategy``.
         query, key, value: ``(B, H, Q, T)``, ``(B, G, K, T)``, ``(B, G, K, T_v)``.
         attention_mask: None, bool or additive, broadcastable to ``(B, H, Q, K)``.
-        keep, mask_state, normalizer: see :func:`sparse_attention`.
-        output_attentions: also return the weights ``(B, H, Q, K)``, before dropout. The output does not change.
+        arguments: ``dropout``, ``scaling``; ``query_positions``, ``key_positions``, ``keep``, ``mask_state`` and
+            ``normalizer`` as in :func:`sparse_attention`; ``output_attentions``: also return the weights ``(B, H, Q, K)``,
+            before dropout, which does not change the output. Others that change attention are refused.
 
     Returns:
         ``(B, Q, H, T_v)``, and the weights or None.
     """
-    _refuse(kwargs)
-    mask = _strategy_of(module)
-    valid, bias = split_attention_mask(attention_mask)
-    if bias is not None:
-        # Rare (relative position biases, soft masks), and it may need a gradient: the reference has one.
-        output, weights = reference_attention(
-            query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
-            bias=bias, mask_state=mask_state, normalizer=normalizer, return_weights=True,
-        )  # fmt: skip
-    else:
-        attended = sparse_attention(
-            query, key, value, mask, valid, scaling, dropout, query_positions, key_positions,
-            keep=keep, mask_state=mask_state, normalizer=normalizer, return_weights=output_attentions,
-        )  # fmt: skip
-        output, weights = attended if isinstance(attended, tuple) else (attended, None)
-    weights = weights.to(query.dtype) if output_attentions and weights is not None else None
-    return output.transpose(1, 2).contiguous(), weights
+    output, weights = attend(_call(module, query, key, value, attention_mask, **arguments))
+    return output.transpose(1, 2).contiguous(), None if weights is None else weights.to(query.dtype)
 
 
 def eager_attention_forward(
@@ -193,23 +185,12 @@ def eager_attention_forward(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    query_positions: torch.Tensor | None = None,
-    key_positions: torch.Tensor | None = None,
-    mask_state: Any = None,
-    normalizer: str = "softmax",
-    output_attentions: bool = False,
-    **kwargs: Any,
+    **arguments: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """As :func:`semfocus_attention_forward`, by the reference: weights are in the graph, gradients of gradients work."""
-    _refuse(kwargs)
-    valid, bias = split_attention_mask(attention_mask)
-    output, weights = reference_attention(
-        query, key, value, _strategy_of(module), valid, scaling, dropout, query_positions, key_positions,
-        bias=bias, mask_state=mask_state, normalizer=normalizer, return_weights=True,
-    )  # fmt: skip
-    return output.transpose(1, 2).contiguous(), (weights.to(query.dtype) if output_attentions else None)
+    call = _call(module, query, key, value, attention_mask, **arguments)
+    output, weights = attend_by_reference(call)
+    return output.transpose(1, 2).contiguous(), weights.to(query.dtype) if call.return_weights else None
 
 
 def semfocus_mask(*args: Any, **kwargs: Any) -> torch.Tensor:

@@ -7,6 +7,8 @@ backward pass is the list and its weights.
 Shapes: B batch, H query heads, G key heads, Q queries, K keys, T head dim, n entries of a list, N = B · H · Q rows.
 """
 
+import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -14,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from .mask_base import MaskStrategy
-from .mask_positions import random_keys
+from .attention_call import AttentionCall
+from .mask_positions import smallest_ranks
 from .mask_registry import any_pattern, fixed_parts
 from .mask_structure import Structure
-from .topk_selection import select_topk
+from .topk import select_topk
 
 # Scores computed at a time: 4 MB in fp32 were the fastest from length 600 to 8192. Accelerators want more work at once.
 CHUNK_SCORES = {"cpu": 2**20}
@@ -108,140 +110,101 @@ def dots_with_entries(rows: torch.Tensor, table: torch.Tensor, entries: torch.Te
     return dots.view_as(entries)
 
 
-def attend_to_lists(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: MaskStrategy,
-    structure: Structure,
-    valid: torch.Tensor | None,
-    scale: float,
-    dropout: float,
-    first_query: int,
-    shift: torch.Tensor | None,
-    return_weights: bool,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Exact attention under `mask`, whose kept keys fit in short lists.
+def attend_to_lists(call: AttentionCall, structure: Structure) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Exact attention under a mask whose kept keys fit in short lists.
 
     Args:
-        query, key, value: ``(B, H, Q, T)``, ``(B, G, K, T)``, ``(B, G, K, T_v)`` in the compute dtype.
-        structure: of `mask`, without rows.
-        valid: bool with four dimensions, broadcastable to ``(B, H, Q, K)``, or None.
-        first_query: index of the first query among the keys.
-        shift: int64 ``(B, 1, 1, 1)``: the index of position 0; None: 0.
-        return_weights: also return the weights ``(B, H, Q, K)``.
+        call: located, with tensors in the compute dtype.
+        structure: of its mask, without rows.
 
     Returns:
-        ``(B, H, Q, T_v)``, and the weights or None.
+        ``(B, H, Q, T_v)``, and the weights ``(B, H, Q, K)`` or None.
     """
-    batch, heads, queries, dim = query.shape
-    groups, keys = key.shape[1:3]
+    batch, heads, queries, keys = call.shape
+    key, value = call.key, call.value
+    groups = key.shape[1]
     with torch.no_grad():
-        places, scores = _lists(query.detach(), key.detach(), mask, structure, valid, scale, first_query, shift)
+        places, scores = _lists(dataclasses.replace(call, query=call.query.detach(), key=key.detach()), structure)
         count = places.shape[-1]
         # −inf marks an entry that is not kept. NaN is not −inf.
         alive = scores != -math.inf
         weights = scores.softmax(dim=-1).masked_fill(~alive, 0.0)
         # An entry that is not kept reads the row's best key, not one whose value may be NaN.
         places = torch.where(alive, places, places.gather(-1, scores.argmax(dim=-1, keepdim=True)))
-        table_of_head = torch.arange(batch * heads, device=key.device) // (heads // groups)
-        entries = (places + (table_of_head * keys).view(batch, heads, 1, 1)).view(-1, count)
+        entries = _entries(places, groups, keys)
         if max(batch * groups * keys, entries.numel()) < 2**31:
             entries = entries.int()
-        dropout_mask = F.dropout(torch.ones_like(weights), dropout).view(-1, count) if dropout > 0 else None
+        dropout_mask = None
+        if call.dropout > 0:
+            dropout_mask = F.dropout(torch.ones_like(weights), call.dropout).view(-1, count)
     output = _AttendToLists.apply(
-        query.reshape(-1, dim),
-        key.reshape(-1, dim),
+        call.query.reshape(-1, key.shape[-1]),
+        key.reshape(-1, key.shape[-1]),
         value.reshape(-1, value.shape[-1]),
         entries,
         weights.view(-1, count),
-        scale,
+        call.scale,
         dropout_mask,
     ).view(batch, heads, queries, -1)
-    if not return_weights:
+    if not call.return_weights:
         return output, None
     dense = weights.new_zeros(batch, heads, queries, keys)
     return output, dense.scatter_add_(-1, places, weights)
 
 
-def _lists(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    mask: MaskStrategy,
-    structure: Structure,
-    valid: torch.Tensor | None,
-    scale: float,
-    first_query: int,
-    shift: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _entries(places: torch.Tensor, groups: int, keys: int) -> torch.Tensor:
+    """Key indices ``(B, H, Q, n)`` as rows ``(B · H · Q, n)`` of the table of all keys of all groups."""
+    batch, heads, _, count = places.shape
+    table_of_head = torch.arange(batch * heads, device=places.device) // (heads // groups)
+    return (places + (table_of_head * keys).view(batch, heads, 1, 1)).view(-1, count)
+
+
+def _lists(call: AttentionCall, structure: Structure) -> tuple[torch.Tensor, torch.Tensor]:
     """Key indices ``(B, H, Q, n)`` and scores, −inf for entries that are not kept."""
-    batch, heads, queries, _ = query.shape
-    keys = key.shape[2]
-    limit = CHUNK_SCORES.get(query.device.type, CHUNK_SCORES_ELSEWHERE)
+    batch, heads, queries, keys = call.shape
+    limit = CHUNK_SCORES.get(call.query.device.type, CHUNK_SCORES_ELSEWHERE)
     examples = batch if structure.selected == 0 else max(1, limit // (min(queries, FEWEST_QUERIES) * heads * keys))
-    held = min(batch, examples) * heads
-    step = queries if structure.selected == 0 else min(queries, max(1, limit // (held * keys)))
-    buffer = query.new_empty(held * step * keys if structure.selected else 0)
+    at_once = min(batch, examples) * heads
+    step = queries if structure.selected == 0 else min(queries, max(1, limit // (at_once * keys)))
+    buffer = call.query.new_empty(at_once * step * keys if structure.selected else 0)
     parts = []
     for start in range(0, batch, examples):
         rows = slice(start, start + examples)
-        along_queries = []
-        for low in range(0, queries, step):
-            chunk = query[rows, :, low : low + step]
-            chunk_valid = None if valid is None else _part(valid, rows, slice(low, low + step))
-            chunk_shift = None if shift is None else shift[rows]
-            along_queries.append(
-                _chunk_lists(
-                    chunk, key[rows], mask, structure, chunk_valid, scale, first_query + low, chunk_shift, buffer
-                )
-            )
+        along_queries = [
+            _chunk_lists(call.part(slice(low, low + step), rows), structure, buffer) for low in range(0, queries, step)
+        ]
         parts.append([torch.cat(pieces, dim=2) for pieces in zip(*along_queries, strict=True)])
     places, scores = (torch.cat(pieces, dim=0) for pieces in zip(*parts, strict=True))
     return places, scores
 
 
-def _part(valid: torch.Tensor, rows: slice, queries: slice) -> torch.Tensor:
-    valid = valid if valid.shape[0] == 1 else valid[rows]
-    return valid if valid.shape[2] == 1 else valid[:, :, queries]
-
-
-def _chunk_lists(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    mask: MaskStrategy,
-    structure: Structure,
-    valid: torch.Tensor | None,
-    scale: float,
-    first_query: int,
-    shift: torch.Tensor | None,
-    buffer: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """As :func:`_lists`, for queries from index `first_query` on."""
-    batch, heads, queries, dim = query.shape
-    groups, keys = key.shape[1:3]
-    shape = (batch, heads, queries)
-    origin = 0 if shift is None else shift
-    index = torch.arange(first_query, first_query + queries, device=query.device).view(1, 1, -1, 1)
-    fixed = fixed_parts(mask, keys)
+def _chunk_lists(call: AttentionCall, structure: Structure, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As :func:`_lists`, with all scores at once; `buffer` has room for them."""
+    *shape, keys = call.shape
+    batch, heads, queries = shape
+    groups, dim = call.key.shape[1], call.key.shape[3]
+    origin, scale = call.origin, call.scale
+    index = torch.arange(call.first_query, call.first_query + queries, device=call.query.device).view(1, 1, -1, 1)
+    fixed = fixed_parts(call.mask, keys)
 
     def by_position(places: torch.Tensor) -> torch.Tensor:
         """Whether positions alone keep the keys at `places`."""
         return any_pattern(fixed, index - origin, places - origin)
 
-    listed = _listed(structure, index, keys, shift)
+    listed = _listed(structure, index, keys, call.shift)
     places_of, scores_of = [], []
     all_scores = None
     if structure.selected:
-        transposed = key.reshape(batch * groups, keys, dim).transpose(1, 2)
+        transposed = call.key.reshape(batch * groups, keys, dim).transpose(1, 2)
         # Fresh memory for every chunk would cost more than the product: the system hands it out page by page.
         room = buffer[: batch * heads * queries * keys].view(batch * groups, -1, keys)
-        all_scores = torch.bmm(query.reshape(batch * groups, -1, dim), transposed, out=room).view(*shape, keys)
+        all_scores = torch.bmm(call.query.reshape(batch * groups, -1, dim), transposed, out=room).view(*shape, keys)
         if scale <= 0:
             all_scores.mul_(scale)
             scale = 1.0
         # A positive scale does not change the order, so it is applied to the scores that are listed.
-        if valid is not None:
-            all_scores.masked_fill_(~valid, -math.inf)
+        if call.valid is not None:
+            all_scores.masked_fill_(~call.valid, -math.inf)
         scores, places = select_topk(all_scores.view(-1, keys), structure.selected)
         scores, places = scores.view(*shape, -1) * scale, places.view(*shape, -1)
         if listed is not None:
@@ -249,22 +212,31 @@ def _chunk_lists(
             scores = scores.masked_fill(by_position(places), -math.inf)
         places_of.append(places)
         scores_of.append(scores)
+
+    def add(places: torch.Tensor, inside: torch.Tensor) -> None:
+        """List the keys at `places` with their scores, −inf where they are not inside or not valid."""
+        places, inside = places.expand(*shape, -1), inside.expand(*shape, -1)
+        if all_scores is not None:
+            scores = all_scores.gather(-1, places) * scale
+        else:
+            rows = call.query.reshape(-1, dim), call.key.reshape(-1, dim)
+            scores = dots_with_entries(*rows, _entries(places, groups, keys)).view(places.shape) * scale
+            if call.valid is not None:
+                inside = inside & call.valid.expand(*shape, keys).gather(-1, places)
+        places_of.append(places)
+        scores_of.append(scores.masked_fill(~inside, -math.inf))
+
     if listed is not None:
         places, inside = listed
-        inside = (inside & by_position(places)).expand(*shape, -1)
-        places = places.expand(*shape, -1)
-        places_of.append(places)
-        scores_of.append(_scores_at(query, key, places, inside, valid, scale, all_scores))
+        add(places, inside & by_position(places))
     for r, seed in structure.random:
-        places, inside = random_keys(first_query, queries, keys, r, seed, valid, shift, query.device)
+        places, inside = random_keys(call, r, seed)
         if listed is not None:
             inside = inside & ~by_position(places)
-        places, inside = places.expand(*shape, -1), inside.expand(*shape, -1)
         for others, scores in zip(places_of, scores_of, strict=True):
             repeated = (places.unsqueeze(-1) == others.unsqueeze(-2)) & (scores != -math.inf).unsqueeze(-2)
             inside = inside & ~repeated.any(dim=-1)
-        places_of.append(places)
-        scores_of.append(_scores_at(query, key, places, inside, valid, scale, all_scores))
+        add(places, inside)
     return torch.cat(places_of, dim=-1), torch.cat(scores_of, dim=-1)
 
 
@@ -298,23 +270,27 @@ def is_column(positions: torch.Tensor, columns: list[int], keys: int) -> torch.T
     return table[positions.clamp(0, keys - 1)] & (positions >= 0) & (positions < keys)
 
 
-def _scores_at(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    places: torch.Tensor,
-    inside: torch.Tensor,
-    valid: torch.Tensor | None,
-    scale: float,
-    all_scores: torch.Tensor | None,
-) -> torch.Tensor:
-    """Scores of the keys at `places` ``(B, H, Q, n)``, −inf where they are not inside or not valid."""
-    batch, heads, queries, dim = query.shape
-    if all_scores is not None:
-        return (all_scores.gather(-1, places) * scale).masked_fill(~inside, -math.inf)
-    groups, keys = key.shape[1:3]
-    table_of_head = torch.arange(batch * heads, device=key.device) // (heads // groups)
-    entries = (places + (table_of_head * keys).view(batch, heads, 1, 1)).view(-1, places.shape[-1])
-    scores = dots_with_entries(query.reshape(-1, dim), key.reshape(-1, dim), entries).view(places.shape) * scale
-    if valid is not None:
-        inside = inside & valid.expand(batch, heads, queries, keys).gather(-1, places)
-    return scores.masked_fill(~inside, -math.inf)
+def random_keys(call: AttentionCall, r: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The keys that ``random:r;seed=…`` keeps, as a list for each query.
+
+    Returns:
+        int64 key indices and whether there is such a key, ``(B or 1, H or 1, Q, min(r, K))``.
+    """
+    _, _, queries, keys = call.shape
+    where = call.first_query, queries, keys, call.query.device
+    if call.valid is None and call.shift is None:
+        return _remembered_keys(r, seed, *where)
+    return smallest_ranks(r, seed, *(positions - call.origin for positions in _indices(*where)), call.valid)
+
+
+@functools.lru_cache(maxsize=64)
+def _remembered_keys(
+    r: int, seed: int, first_query: int, queries: int, keys: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return smallest_ranks(r, seed, *_indices(first_query, queries, keys, device), None)
+
+
+def _indices(first_query: int, queries: int, keys: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices of queries ``(1, 1, Q, 1)`` and keys ``(1, 1, 1, K)`` among the keys."""
+    query_index = torch.arange(first_query, first_query + queries, device=device).view(1, 1, -1, 1)
+    return query_index, torch.arange(keys, device=device).view(1, 1, 1, -1)

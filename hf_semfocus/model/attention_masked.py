@@ -11,15 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from .attention_reference import (
-    check_attention_shapes,
-    compute_dtype,
-    repeat_heads,
-    score_scale,
-    without_autocast,
-)
+from .attention_call import AttentionCall
+from .attention_reference import repeat_heads
 from .dropout import draws_places, dropped_places
-from .mask_base import MaskStrategy
+from .mask_base import compute_dtype, without_autocast
 from .mask_positions import Full
 from .sparse_normalizers import normalizer_named, scores_gradient
 
@@ -75,44 +70,23 @@ def _product(left: torch.Tensor, right: torch.Tensor, factor: float = 1.0) -> to
     return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=factor)
 
 
-def masked_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: MaskStrategy,
-    valid: torch.Tensor | None = None,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    query_positions: torch.Tensor | None = None,
-    key_positions: torch.Tensor | None = None,
-    *,
-    keep: torch.Tensor | None = None,
-    mask_state: Any = None,
-    normalizer: str = "softmax",
-    return_weights: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """As :func:`reference_attention`, cheaper to train. Gradients of gradients are not available here.
-
-    Args:
-        keep: what `mask` keeps under `valid`, where the caller knows it already (a mask fixed by positions is the same
-            in every layer); bool, broadcastable to ``(B, H, Q, K)``. None: it is computed.
-        return_weights: also return the weights, computed beside the output and without a gradient.
-
-    The other arguments, shapes and errors are those of :func:`reference_attention`.
-    """
-    check_attention_shapes(query, key, value)
-    scale = score_scale(query, scale)
+def masked_attention(call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Output and weights (None unless asked for) as of the reference, cheaper to train, without gradients of gradients."""
+    query, dropout, normalizer = call.query, call.dropout, call.normalizer
     heads = query.shape[1]
     with without_autocast(query):
         precise = compute_dtype(query.dtype)
         q_NQT = query.to(precise).flatten(0, 1)
-        k_NKT = repeat_heads(key.to(precise), heads).flatten(0, 1)
-        v_NKT = repeat_heads(value.to(precise), heads).flatten(0, 1)
+        k_NKT = repeat_heads(call.key.to(precise), heads).flatten(0, 1)
+        v_NKT = repeat_heads(call.value.to(precise), heads).flatten(0, 1)
         with torch.no_grad():
-            scores_NQK = _product(q_NQT, k_NKT.transpose(1, 2), scale)
+            scores_NQK = _product(q_NQT, k_NKT.transpose(1, 2), call.scale)
             scores_BHQK = scores_NQK.unflatten(0, query.shape[:2])
-            if keep is None and not (isinstance(mask, Full) and valid is None):
-                keep = mask.kept(scores_BHQK, valid, query, key, query_positions, key_positions, mask_state)
+            keep = call.keep
+            if keep is None and not (isinstance(call.mask, Full) and call.valid is None):
+                keep = call.mask.kept(
+                    scores_BHQK, call.valid, query, call.key, call.query_positions, call.key_positions, call.mask_state
+                )
             if normalizer == "softmax":
                 weights_BHQK = _masked_softmax(scores_BHQK, keep)
             else:
@@ -128,10 +102,10 @@ def masked_attention(
                 dropped = weights_NQK * (F.dropout(torch.ones_like(weights_NQK), dropout) > 0)
                 kept_share = 1 - dropout or 1.0
         output = _AttendWithWeights.apply(
-            q_NQT, k_NKT, v_NKT, weights_NQK, scale, dropped, places, kept_share, normalizer
+            q_NQT, k_NKT, v_NKT, weights_NQK, call.scale, dropped, places, kept_share, normalizer
         )
         output = output.unflatten(0, query.shape[:2])
-    return output.to(query.dtype), weights_BHQK if return_weights else None
+    return output.to(query.dtype), weights_BHQK if call.return_weights else None
 
 
 def _masked_softmax(scores: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:

@@ -3,58 +3,14 @@
 Shapes: B batch, H query heads, G key and value heads (G divides H), Q queries, K keys, T head dim.
 """
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from .attention_call import AttentionCall
 from .mask_base import MaskStrategy, compute_dtype, without_autocast
-from .mask_registry import parse_mask
 from .sparse_normalizers import normalizer_named
-
-
-def check_attention_shapes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-    """Raise ``ValueError``, naming the shapes, unless the three tensors fit together."""
-    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
-    if not query.dim() == key.dim() == value.dim() == 4:
-        raise ValueError(f"query, key and value must have four dimensions (batch, heads, length, head dim): {shapes}")
-    if not query.shape[0] == key.shape[0] == value.shape[0]:
-        raise ValueError(f"batch sizes differ: {shapes}")
-    if query.shape[-1] != key.shape[-1]:
-        raise ValueError(f"query and key differ in head dim: {shapes}")
-    if query.shape[-1] == 0 or value.shape[-1] == 0:
-        raise ValueError(f"the head dim must be at least 1: {shapes}")
-    if key.shape[1:3] != value.shape[1:3]:
-        raise ValueError(f"key and value differ in heads or length: {shapes}")
-    if key.shape[1] == 0 or query.shape[1] % key.shape[1]:
-        raise ValueError(f"the number of query heads must be a multiple of the number of key heads: {shapes}")
-    if not query.dtype == key.dtype == value.dtype or not query.dtype.is_floating_point:
-        raise ValueError(
-            f"query, key and value must share one floating point dtype, got {query.dtype}, {key.dtype}, {value.dtype}"
-        )
-
-
-def score_scale(query: torch.Tensor, scale: float | None) -> float:
-    """The factor on the scores: `scale`, or ``1 / sqrt(T)`` where it is None; ``ValueError`` unless it is finite."""
-    if scale is None:
-        return query.shape[-1] ** -0.5
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        raise ValueError(f"scale must be a finite number or None, got {scale!r}")
-    return scale
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise ``ValueError`` unless `dropout` is a probability."""
-    if not 0 <= dropout <= 1:
-        raise ValueError(f"dropout must be a probability from 0 to 1, got {dropout!r}")
-
-
-def repeat_heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-    """``(B, G, K, T)`` → ``(B, heads, K, T)``: each key or value head serves ``heads // G`` query heads in a row."""
-    if tensor.shape[1] == heads:
-        return tensor
-    return tensor.repeat_interleave(heads // tensor.shape[1], dim=1)
 
 
 def reference_attention(
@@ -113,29 +69,53 @@ def reference_attention(
         >>> reference_attention(q, k, q, "topk:1").equal(q)
         True
     """
-    check_attention_shapes(query, key, value)
-    check_dropout(dropout)
-    normalize = normalizer_named(normalizer)
-    mask = parse_mask(mask_spec)
-    scale = score_scale(query, scale)
-    with without_autocast(query):
-        precise = compute_dtype(query.dtype)
-        q_BHQT = query.to(precise)
-        k_BHKT = repeat_heads(key.to(precise), query.shape[1])
-        v_BHKT = repeat_heads(value.to(precise), query.shape[1])
-        scores_BHQK = torch.matmul(q_BHQT, k_BHKT.transpose(-1, -2)) * scale
-        if softcap is not None:
-            scores_BHQK = torch.tanh(scores_BHQK / softcap) * softcap
-        if bias is not None:
-            scores_BHQK = scores_BHQK + bias.to(precise)
+    call = AttentionCall.checked(
+        query, key, value, mask_spec, valid, scale, dropout, query_positions, key_positions,
+        bias=bias, softcap=softcap, sink_logits=sink_logits, mask_state=mask_state, normalizer=normalizer,
+    )  # fmt: skip
+    output, weights = attend_by_reference(call)
+    return (output, weights) if return_weights else output
+
+
+def attend_by_reference(call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and weights of :func:`reference_attention`."""
+    with without_autocast(call.query):
+        scores_BHQK = scores_of(call)
         with torch.no_grad():
-            keep_BHQK = mask(scores_BHQK, valid, query, key, query_positions, key_positions, mask_state)
-        if sink_logits is not None:
-            sinks_BHQ1 = sink_logits.to(precise).view(1, -1, 1, 1).expand(*scores_BHQK.shape[:-1], 1)
+            keep_BHQK = call.mask(
+                scores_BHQK,
+                call.valid,
+                call.query,
+                call.key,
+                call.query_positions,
+                call.key_positions,
+                call.mask_state,
+            )
+        normalize = normalizer_named(call.normalizer)
+        if call.sink_logits is not None:
+            sinks_BHQ1 = call.sink_logits.to(scores_BHQK).view(1, -1, 1, 1).expand(*scores_BHQK.shape[:-1], 1)
             with_sinks = torch.cat([scores_BHQK, sinks_BHQ1], dim=-1), F.pad(keep_BHQK, (0, 1), value=True)
             weights_BHQK = normalize(*with_sinks)[..., :-1]
         else:
             weights_BHQK = normalize(scores_BHQK, keep_BHQK)
-        dropped = F.dropout(weights_BHQK, dropout) if dropout > 0 else weights_BHQK
-        output = torch.matmul(dropped, v_BHKT).to(query.dtype)
-    return (output, weights_BHQK) if return_weights else output
+        dropped = F.dropout(weights_BHQK, call.dropout) if call.dropout > 0 else weights_BHQK
+        v_BHKT = repeat_heads(call.value.to(scores_BHQK.dtype), call.query.shape[1])
+        return torch.matmul(dropped, v_BHKT).to(call.query.dtype), weights_BHQK
+
+
+def scores_of(call: AttentionCall) -> torch.Tensor:
+    """The scores D ``(B, H, Q, K)`` that a mask chooses by: scaled, soft-capped and biased, in the compute dtype."""
+    with without_autocast(call.query):
+        precise = compute_dtype(call.query.dtype)
+        k_BHKT = repeat_heads(call.key.to(precise), call.query.shape[1])
+        scores_BHQK = torch.matmul(call.query.to(precise), k_BHKT.transpose(-1, -2)) * call.scale
+        if call.softcap is not None:
+            scores_BHQK = torch.tanh(scores_BHQK / call.softcap) * call.softcap
+        return scores_BHQK if call.bias is None else scores_BHQK + call.bias.to(precise)
+
+
+def repeat_heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+    """``(B, G, K, T)`` → ``(B, heads, K, T)``: each key or value head serves ``heads // G`` query heads in a row."""
+    if tensor.shape[1] == heads:
+        return tensor
+    return tensor.repeat_interleave(heads // tensor.shape[1], dim=1)

@@ -16,28 +16,20 @@ Rows that keep every key (the first queries under ``global``) are computed apart
 Shapes: B batch, H query heads, G key heads, Q queries, K keys, T head dim.
 """
 
+import dataclasses
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from .attention_call import AttentionCall
 from .attention_lists import CHUNK_SCORES, CHUNK_SCORES_ELSEWHERE, attend_to_lists
 from .attention_masked import masked_attention
-from .attention_reference import (
-    check_attention_shapes,
-    check_dropout,
-    compute_dtype,
-    reference_attention,
-    repeat_heads,
-    score_scale,
-    without_autocast,
-)
+from .attention_reference import attend_by_reference, repeat_heads
 from .attention_tiles import attend_in_tiles
-from .mask_base import MaskStrategy, check_valid, first_valid_key
+from .mask_base import MaskStrategy, compute_dtype, first_valid_key, without_autocast
 from .mask_positions import Full
-from .mask_registry import parse_mask
-from .sparse_normalizers import normalizer_named
 
 PATHS = ("dense", "masked", "chunked", "tiles", "lists")
 
@@ -84,7 +76,7 @@ def choose_path(
         # One graph without branches on data or loops over chunks, for any length; compilers fuse what it does.
         return "dense" if softmax and isinstance(mask, Full) else "masked"
     structure = mask.structure(keys)
-    if softmax and structure is not None and structure.rows >= keys:
+    if softmax and structure is not None and structure.rows >= keys and (positions_known or not mask.counts_queries):
         return "dense"
     small = batch * heads * queries * keys <= MOST_SCORES_KEPT
     otherwise = "masked" if small or not mask.row_by_row else "chunked"
@@ -153,173 +145,125 @@ def sparse_attention(
         >>> sparse_attention(q, k, q, "topk:1").equal(q)
         True
     """
-    check_attention_shapes(query, key, value)
-    check_dropout(dropout)
-    normalizer_named(normalizer)
-    mask = parse_mask(mask_spec)
-    scale = score_scale(query, scale)
-    batch, heads, queries, _ = query.shape
-    keys = key.shape[2]
-    if valid is not None:
-        valid = check_valid(valid, (batch, heads, queries, keys))
-    given = query_positions is not None or key_positions is not None
-    known = not given or _are_default(query_positions, key_positions, valid, queries, keys)
-    if query.is_meta:
+    call = AttentionCall.checked(
+        query, key, value, mask_spec, valid, scale, dropout, query_positions, key_positions,
+        keep=keep, mask_state=mask_state, normalizer=normalizer, return_weights=return_weights,
+    )  # fmt: skip
+    output, weights = attend(call, path)
+    return (output, weights) if return_weights else output  # type: ignore[return-value]
+
+
+def attend(call: AttentionCall, path: str | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Output of :func:`sparse_attention`, and the weights or None.
+
+    Soft caps, sinks and biases, which may need a gradient, are rare: the reference has one for all of them.
+    """
+    if call.bias is not None or call.softcap is not None or call.sink_logits is not None:
+        output, weights = attend_by_reference(call)
+        return output, weights if call.return_weights else None
+    if call.query.is_meta:
         path = "masked"  # there are no numbers to look at, and the other paths look: where the text begins, which keys tie
+    known = _positions_are_default(call)
     if path is None:
-        path = choose_path(mask, batch, heads, queries, keys, known, normalizer)
-    elif path not in PATHS:
-        raise ValueError(f"unknown path {path!r}; allowed: {', '.join(PATHS)}")
-    elif normalizer != "softmax" and path not in ("masked", "chunked"):
-        raise ValueError(f"attention with normalizer {normalizer!r} cannot take the path {path!r}")
-    elif path in ("tiles", "lists"):
-        _check_forced(path, mask, keys, known)
+        path = choose_path(call.mask, *call.shape, known, call.normalizer)
+    else:
+        _check_forced(path, call, known)
     if path == "dense":
-        return _dense(query, key, value, mask, valid, scale, dropout, return_weights)
-    if path in ("masked", "chunked") or query.numel() == 0 or keys == 0:
-        attend = masked_attention if path != "chunked" or return_weights else _in_chunks
-        output, weights = attend(
-            query, key, value, mask, valid, scale, dropout, query_positions, key_positions,
-            keep=keep, mask_state=mask_state, normalizer=normalizer, return_weights=return_weights,
-        )  # fmt: skip
-        return (output, weights) if return_weights else output  # type: ignore[return-value]
-    start = max(keys - queries, 0)
-    with without_autocast(query):
-        precise = compute_dtype(query.dtype)
-        q, k, v = (tensor.to(precise) for tensor in (query, key, value))
-        shift = None if valid is None else _shift(valid)
-        output, weights = _structured(path, q, k, v, mask, valid, scale, dropout, start, shift, return_weights)
-    output = output.to(query.dtype)
-    if not return_weights:
-        return output
-    if weights is None:
-        with torch.no_grad():
-            _, weights = reference_attention(query, key, value, mask, valid, scale, return_weights=True)
-    return output, weights
+        return _dense(call)
+    if path == "masked" or 0 in call.shape or (path == "chunked" and call.return_weights):
+        return masked_attention(call)
+    call = call.located()
+    return (_in_chunks(call), None) if path == "chunked" else _structured(path, call)
 
 
-def _shift(valid: torch.Tensor) -> torch.Tensor | None:
-    """The index of position 0, int64 ``(B, 1, 1, 1)``; None: it is 0 everywhere."""
-    first = first_valid_key(valid).unsqueeze(-1)
-    return first if bool(first.any()) else None
-
-
-def _structured(
-    path: str,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: MaskStrategy,
-    valid: torch.Tensor | None,
-    scale: float,
-    dropout: float,
-    start: int,
-    shift: torch.Tensor | None,
-    return_weights: bool,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _structured(path: str, call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor | None]:
     """By tiles or lists, with the rows that keep every key in front."""
-    batch, _, queries, _ = query.shape
-    structure = mask.structure(key.shape[2])
+    _, _, queries, keys = call.shape
+    dtype = call.query.dtype
+    structure = call.mask.structure(keys)
     assert structure is not None, "a path that needs a structure was chosen without one"
-    if shift is not None:
-        shift = shift.expand(batch, 1, 1, 1)
-    rows = 0
-    if structure.rows:
-        # Queries in front of the text have negative positions.
-        last = structure.rows + (0 if shift is None else int(shift.max()))
-        rows = min(queries, max(0, last - start))
-    outputs, weights = [], []
-    if rows:
-        part = None if valid is None else valid if valid.shape[2] == 1 else valid[:, :, :rows]
-        origin = 0 if shift is None else shift.view(-1, 1)
-        positions = torch.arange(start, start + rows, device=query.device) - origin
-        key_positions = torch.arange(key.shape[2], device=query.device) - origin
-        dense = masked_attention(
-            query[:, :, :rows], key, value, mask, part, scale, dropout, positions, key_positions,
-            return_weights=return_weights,
-        )  # fmt: skip
-        outputs.append(dense[0])
-        weights.append(dense[1])
-    if rows < queries:
-        part = valid if valid is None or valid.shape[2] == 1 else valid[:, :, rows:]
-        rest = query[:, :, rows:] if rows else query
-        if path == "tiles":
-            output = attend_in_tiles(rest, key, value, mask, structure, part, scale, dropout, start + rows, shift)
-            listed = None
-        else:
-            output, listed = attend_to_lists(
-                rest, key, value, mask, structure, part, scale, dropout, start + rows, shift, return_weights
-            )
-        outputs.append(output)
-        weights.append(listed)
-    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
-    if any(piece is None for piece in weights):
-        return output, None
-    return output, torch.cat(weights, dim=2)  # type: ignore[arg-type]
+    with without_autocast(call.query):
+        tensors = {name: getattr(call, name).to(compute_dtype(dtype)) for name in ("query", "key", "value")}
+        shift = call.shift if call.shift is not None and bool(call.shift.any()) else None
+        call = dataclasses.replace(call, shift=shift, **tensors)
+        rows = 0
+        if structure.rows:
+            # Queries in front of the text have negative positions.
+            last = structure.rows + (0 if shift is None else int(shift.max()))
+            rows = min(queries, max(0, last - call.first_query))
+        pieces = [masked_attention(call.with_positions().part(slice(0, rows)))] if rows else []
+        if rows < queries:
+            rest = call.part(slice(rows, None)) if rows else call
+            if path == "tiles":
+                pieces.append((attend_in_tiles(rest, structure), None))
+            else:
+                pieces.append(attend_to_lists(rest, structure))
+        outputs, weights = zip(*pieces, strict=True)
+        output = (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)).to(dtype)
+        if not call.return_weights:
+            return output, None
+        if path == "lists":
+            return output, torch.cat(weights, dim=2)
+        with torch.no_grad():
+            return output, attend_by_reference(call)[1]
 
 
-def _check_forced(path: str, mask: MaskStrategy, keys: int, known: bool) -> None:
-    structure = mask.structure(keys)
-    selects = structure is not None and bool(structure.selected or structure.random)
-    if structure is None or structure.rows >= keys or not known or selects != (path == "lists"):
-        raise ValueError(f"attention with mask {str(mask)!r} cannot take the path {path!r}")
+def _check_forced(path: str, call: AttentionCall, known: bool) -> None:
+    """Raise ``ValueError`` unless a path that the caller wants gives what the reference gives."""
+    if path not in PATHS:
+        raise ValueError(f"unknown path {path!r}; allowed: {', '.join(PATHS)}")
+    if path in ("masked", "chunked"):
+        return
+    if call.normalizer != "softmax":
+        raise ValueError(f"attention with normalizer {call.normalizer!r} cannot take the path {path!r}")
+    structure, keys = call.mask.structure(call.shape[3]), call.shape[3]
+    if structure is None:
+        fits = False
+    elif structure.rows >= keys:
+        fits = path == "dense" and (known or not call.mask.counts_queries)
+    else:
+        fits = known and path == ("lists" if structure.selected or structure.random else "tiles")
+    if not fits:
+        raise ValueError(f"attention with mask {str(call.mask)!r} cannot take the path {path!r}")
 
 
-def _are_default(
-    query_positions: torch.Tensor | None,
-    key_positions: torch.Tensor | None,
-    valid: torch.Tensor | None,
-    queries: int,
-    keys: int,
-) -> bool:
-    """Whether given positions are those that would be taken without them."""
-    if torch.compiler.is_compiling() or any(
-        given is not None and given.is_meta for given in (query_positions, key_positions)
-    ):
-        return False
-    for given, count, start in ((query_positions, queries, max(keys - queries, 0)), (key_positions, keys, 0)):
+def _positions_are_default(call: AttentionCall) -> bool:
+    """Whether the positions that were given are those that would be taken without them."""
+    _, _, queries, keys = call.shape
+    for given, count, start in ((call.query_positions, queries, call.first_query), (call.key_positions, keys, 0)):
         if given is None:
             continue
+        if torch.compiler.is_compiling() or given.is_meta:
+            return False
         if given.dim() not in (1, 2) or given.shape[-1] != count:
             return False  # the strategy says what is wrong
         steps = torch.arange(start, start + count, device=given.device)
-        first = 0 if valid is None else first_valid_key(valid)[:, :, 0]
+        first = 0 if call.valid is None else first_valid_key(call.valid)[:, :, 0]
         if not bool((given == steps - first).all()):
             return False
     return True
 
 
-def _dense(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: MaskStrategy,
-    valid: torch.Tensor | None,
-    scale: float,
-    dropout: float,
-    return_weights: bool,
-) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+def _dense(call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Ordinary attention."""
-    if _plain_products_win(query, key, dropout):
-        output, weights = masked_attention(
-            query, key, value, mask, valid, scale, dropout, return_weights=return_weights
-        )
-        return (output, weights) if return_weights else output  # type: ignore[return-value]
-    heads = query.shape[1]
-    key_, value_ = repeat_heads(key, heads), repeat_heads(value, heads)
+    query, valid = call.query, call.valid
+    if _plain_products_win(query, call.key, call.dropout):
+        return masked_attention(call)
+    key, value = (repeat_heads(tensor, query.shape[1]) for tensor in (call.key, call.value))
     bare = valid
     if valid is not None:
         # A query with no valid key would be NaN in some kernels; it may look anywhere, and its output is dropped.
         nothing = ~valid.any(dim=-1, keepdim=True)
         bare = valid | nothing
-    output = F.scaled_dot_product_attention(query, key_, value_, attn_mask=bare, dropout_p=dropout, scale=scale)
+    output = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=bare, dropout_p=call.dropout, scale=call.scale
+    )
     if valid is not None:
         output = output.masked_fill(nothing, 0.0)
-    if not return_weights:
-        return output
+    if not call.return_weights:
+        return output, None
     with torch.no_grad():
-        _, weights = reference_attention(query, key, value, mask, valid, scale, return_weights=True)
-    return output, weights
+        return output, attend_by_reference(call)[1]
 
 
 def _plain_products_win(query: torch.Tensor, key: torch.Tensor, dropout: float) -> bool:
@@ -335,42 +279,15 @@ def _plain_products_win(query: torch.Tensor, key: torch.Tensor, dropout: float) 
     return dropout > 0 or (onednn and key.shape[2] <= LONGEST_PLAIN)
 
 
-def _in_chunks(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: MaskStrategy,
-    valid: torch.Tensor | None,
-    scale: float,
-    dropout: float,
-    query_positions: torch.Tensor | None,
-    key_positions: torch.Tensor | None,
-    *,
-    keep: torch.Tensor | None,
-    mask_state: Any,
-    normalizer: str,
-    return_weights: bool,
-) -> tuple[torch.Tensor, None]:
+def _in_chunks(call: AttentionCall) -> torch.Tensor:
     """As `masked`, some queries at a time, which are computed again when gradients are."""
-    batch, heads, queries, _ = query.shape
-    keys = key.shape[2]
-    step = max(1, 16 * CHUNK_SCORES.get(query.device.type, CHUNK_SCORES_ELSEWHERE) // (batch * heads * keys))
-    first = 0 if valid is None else first_valid_key(valid)[:, :, 0]
-    if query_positions is None:
-        query_positions = torch.arange(queries, device=query.device) + max(keys - queries, 0) - first
-    if key_positions is None:
-        key_positions = torch.arange(keys, device=query.device) - first
-    outputs = []
-    for low in range(0, queries, step):
-        rows = slice(low, low + step)
+    batch, heads, queries, keys = call.shape
+    step = max(1, 16 * CHUNK_SCORES.get(call.query.device.type, CHUNK_SCORES_ELSEWHERE) // (batch * heads * keys))
+    parts = [call.with_positions().part(slice(low, low + step)) for low in range(0, queries, step)]
+    # The tensors are arguments, so that `checkpoint` knows the device whose random numbers it has to repeat.
+    outputs = [checkpoint(_attend_part, p.query, p.key, p.value, p, use_reentrant=False) for p in parts]
+    return torch.cat(outputs, dim=2)
 
-        def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rows: slice = rows) -> torch.Tensor:
-            part = valid if valid is None or valid.shape[2] == 1 else valid[:, :, rows]
-            known = keep if keep is None or keep.shape[2] == 1 else keep[:, :, rows]
-            return masked_attention(
-                query, key, value, mask, part, scale, dropout, query_positions[..., rows], key_positions,
-                keep=known, mask_state=mask_state, normalizer=normalizer,
-            )[0]  # fmt: skip
 
-        outputs.append(checkpoint(attend, query[:, :, rows], key, value, use_reentrant=False))
-    return torch.cat(outputs, dim=2), None
+def _attend_part(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionCall) -> torch.Tensor:
+    return masked_attention(dataclasses.replace(part, query=query, key=key, value=value))[0]

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from .attention_call import AttentionCall
 from .attention_lists import is_column
-from .mask_base import MaskStrategy
 from .mask_registry import any_pattern, fixed_parts
 from .mask_structure import Structure
 
@@ -184,70 +184,47 @@ def _weighted_values(
     return output
 
 
-def attend_in_tiles(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: MaskStrategy,
-    structure: Structure,
-    valid: torch.Tensor | None,
-    scale: float,
-    dropout: float,
-    first_query: int,
-    shift: torch.Tensor | None,
-) -> torch.Tensor:
-    """Exact attention under `mask`, whose kept keys lie in a window and in columns.
+def attend_in_tiles(call: AttentionCall, structure: Structure) -> torch.Tensor:
+    """Exact attention under a mask whose kept keys lie in a window and in columns.
 
     Args:
-        query, key, value: ``(B, H, Q, T)``, ``(B, G, K, T)``, ``(B, G, K, T_v)`` in the compute dtype.
-        structure: of `mask`: a window or columns, and nothing else.
-        valid: bool with four dimensions, broadcastable to ``(B, H, Q, K)``, or None.
-        first_query: index of the first query among the keys.
-        shift: int64 ``(B, 1, 1, 1)``: the index of position 0; None: 0.
+        call: located, with tensors in the compute dtype.
+        structure: of its mask: a window or columns, and nothing else.
 
     Returns:
         ``(B, H, Q, T_v)``.
     """
-    batch, heads, queries, _ = query.shape
-    groups, keys = key.shape[1:3]
-    repeats = heads // groups
-    cut = tiling(structure, queries, keys, first_query, shift is not None)
+    batch, heads, queries, keys = call.shape
+    groups = call.key.shape[1]
+    cut = tiling(structure, queries, keys, call.first_query, call.shift is not None)
     tile, tiles = (queries, 1) if cut is None else (cut.tile, cut.tiles)
-    origin = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=query.device) if shift is None else shift
-    columns = structure.column_positions(keys)
-    places, keep = _pairs(mask, cut, columns, valid, (groups, repeats, queries, keys), first_query, origin)
-    padded = _padded(query, 0, tile * tiles - queries)
+    places, keep = _pairs(call, cut, structure.column_positions(keys))
+    padded = _padded(call.query, 0, tile * tiles - queries)
     # (B, G, R, n, c, T) → (B, G, n, R·c, T)
-    cut_query = padded.reshape(batch, groups, repeats, tiles, tile, -1).transpose(2, 3).flatten(3, 4)
-    output = _AttendInTiles.apply(cut_query, key, value, keep, places.expand(batch, -1), cut, scale, dropout)
-    output = output.unflatten(3, (repeats, tile)).transpose(2, 3)
+    cut_query = padded.reshape(batch, groups, heads // groups, tiles, tile, -1).transpose(2, 3).flatten(3, 4)
+    output = _AttendInTiles.apply(
+        cut_query, call.key, call.value, keep, places.expand(batch, -1), cut, call.scale, call.dropout
+    )
+    output = output.unflatten(3, (heads // groups, tile)).transpose(2, 3)
     return output.reshape(batch, heads, tiles * tile, -1)[:, :, :queries]
 
 
-def _pairs(
-    mask: MaskStrategy,
-    cut: Tiling | None,
-    columns: list[int],
-    valid: torch.Tensor | None,
-    sizes: tuple[int, int, int, int],
-    first_query: int,
-    origin: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _pairs(call: AttentionCall, cut: Tiling | None, columns: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The pairs that tiles look at.
 
     Returns:
         Key indices of the columns, int64 ``(B or 1, m)``, and which pairs are kept, bool
         ``(B or 1, G or 1, n, R or 1, c, w + m)``.
     """
-    groups, repeats, queries, keys = sizes
-    device = origin.device
+    _, heads, queries, keys = call.shape
+    device, valid, groups = call.query.device, call.valid, call.key.shape[1]
     tile, tiles = (queries, 1) if cut is None else (cut.tile, cut.tiles)
     index = torch.arange(tiles * tile, device=device).view(1, tiles, tile, 1)
-    origin = origin.view(-1, 1, 1, 1)
+    origin = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device) if call.shift is None else call.shift
     places = torch.tensor(columns, dtype=torch.int64, device=device) + origin[:, 0, 0]
     key_index = places.view(len(origin), 1, 1, len(columns)).expand(-1, tiles, -1, -1)
     if cut is not None:
-        start = torch.arange(tiles, device=device).view(1, -1, 1, 1) * tile + first_query - cut.reach
+        start = torch.arange(tiles, device=device).view(1, -1, 1, 1) * tile + call.first_query - cut.reach
         near = (start + torch.arange(cut.stretch, device=device)).expand(len(origin), -1, -1, -1)
         # A column in the stretch is counted with the columns.
         if columns:
@@ -255,13 +232,14 @@ def _pairs(
         key_index = torch.cat([near, key_index], dim=-1)
     inside = (key_index >= 0) & (key_index < keys) & (index < queries)
     key_index = key_index.clamp(0, keys - 1)
-    kept = any_pattern(fixed_parts(mask, keys), index + first_query - origin, key_index - origin) & inside
+    query_positions = index + call.first_query - origin
+    kept = any_pattern(fixed_parts(call.mask, keys), query_positions, key_index - origin) & inside
     kept = kept.view(len(origin), 1, tiles, 1, tile, -1)
     if valid is not None:
         example = torch.arange(len(valid), device=device).view(-1, 1, 1, 1, 1)
         head = torch.arange(valid.shape[1], device=device).view(1, -1, 1, 1, 1)
         row = index.clamp(max=valid.shape[2] - 1).unsqueeze(1) if valid.shape[2] > 1 else 0
         allowed = valid[example, head, row, key_index.unsqueeze(1)]  # (b, h, n, c or 1, w + m)
-        by_head = (1, 1) if allowed.shape[1] == 1 else (groups, repeats)
+        by_head = (1, 1) if allowed.shape[1] == 1 else (groups, heads // groups)
         kept = kept & allowed.unflatten(1, by_head).transpose(2, 3)
     return places.clamp(0, keys - 1), kept

@@ -5,13 +5,11 @@ import difflib
 import functools
 import os
 import re
-import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal
 
 import torch
-from huggingface_hub.dataclasses import strict
+from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
@@ -19,17 +17,12 @@ from transformers.utils import logging
 
 from .mask_global_tokens import WithGlobalTokens
 from .mask_strategies import MaskStrategy, list_mask_strategies, parse_mask
-from .shipping import CUSTOM, complete_auto_map, ship_code
+from .shipping import complete_auto_map, ship_code, where_from
 
 logger = logging.get_logger(__name__)
 
 LARGEST_SIZE = 2**31 - 1
 LARGEST_FACTOR = 1e30  # squared it is beyond float32, where weights and scores live
-
-AUTO_GAIN = (
-    "; a gain is chosen on inputs: hf_semfocus.choose_attention_gain(config, batch, target_entropy) gives the number "
-    "(semfocus train and compare take model.attention_gain=auto, as they have inputs)"
-)
 
 #: What other models call some of our fields.
 NAMES_ELSEWHERE = {
@@ -44,50 +37,72 @@ NAMES_ELSEWHERE = {
     "initializer_range": "embedding_std",
 }
 
-#: Inclusive bounds of the numeric fields.
-BOUNDS: dict[str, tuple[float, float]] = {
-    "vocab_size": (1, LARGEST_SIZE),
-    "hidden_size": (1, LARGEST_SIZE),
-    "intermediate_size": (1, LARGEST_SIZE),
-    "num_hidden_layers": (1, LARGEST_SIZE),
-    "num_attention_heads": (1, LARGEST_SIZE),
-    "max_position_embeddings": (1, LARGEST_SIZE),
-    "chunk_size_feed_forward": (0, LARGEST_SIZE),
-    "num_labels": (1, 2**24),  # each is an entry of `id2label`
-    "pad_token_id": (0, LARGEST_SIZE),
-    "layer_norm_eps": (0, LARGEST_FACTOR),
-    "embedding_std": (0, LARGEST_FACTOR),
-    "position_std": (0, LARGEST_FACTOR),
-    "attention_gain": (0, LARGEST_FACTOR),
-    "target_entropy": (0, 1),
-    "weight_gain": (0, LARGEST_FACTOR),
-    "hidden_dropout": (0, 1),
-    "attention_dropout": (0, 1),
-    "classifier_dropout": (0, 1),
-    "mlp_dropout": (0, 1),
-    "first_norm_eps": (0, LARGEST_FACTOR),
-    "embedding_bound": (0, LARGEST_FACTOR),
-    "embedding_scale": (0, LARGEST_FACTOR),
-    "classifier_bound": (0, LARGEST_FACTOR),
-    "num_global_tokens": (0, LARGEST_SIZE),
-    "pad_to_length": (1, LARGEST_SIZE),
-    "pad_to_multiple_of": (1, LARGEST_SIZE),
-}
+AUTO_GAIN = "; hf_semfocus.choose_attention_gain(config, batch, target_entropy) gives the number for given inputs"
+
+# What the checks of fields raise is what is allowed; `_plain_errors` says for which field, and what it got.
+
+
+def _number(default: float | None, low: float = 0, high: float = LARGEST_FACTOR) -> Any:
+    """A field that holds a number from `low` to `high`, or None where its type has it."""
+
+    def check(value: Any) -> None:
+        if value is not None and (isinstance(value, bool) or not low <= value <= high):  # NaN is not
+            raise ValueError(f"a number from {low} to {high}")
+
+    return validated_field(check, default=default)
+
+
+def _size(default: int | None, low: int = 1) -> Any:
+    return _number(default, low, LARGEST_SIZE)
+
+
+def _check_factor(value: Any) -> None:
+    if value is not None and not 0 < value <= LARGEST_FACTOR:
+        raise ValueError(f"a number above 0 and at most {LARGEST_FACTOR}")
+
+
+def _check_count(value: Any) -> None:
+    if type(value) is not int or not 1 <= value <= 2**24:  # each is an entry of `id2label`
+        raise ValueError(f"an integer from 1 to {2**24}")
+
+
+def _check_activation(value: str) -> None:
+    if value not in ACT2FN:
+        nearest = difflib.get_close_matches(value, ACT2FN, n=1, cutoff=0.5)
+        hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        raise ValueError(f"one of {', '.join(sorted(ACT2FN))}{hint}")
+
+
+def _check_dtype(value: Any) -> None:
+    dtype = getattr(torch, value, None) if isinstance(value, str) else value
+    if value is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError("a floating-point torch dtype such as 'float32'")
+
+
+def _check_labels(value: Any) -> None:
+    if value is not None and ({str(key) for key in value} != set(map(str, range(len(value)))) or not value):
+        raise ValueError("names of the labels 0, 1, … without a gap")
 
 
 def _plain_errors(cls: type) -> type:
-    """Make what `@strict` refuses a ``ValueError`` of one line: its own errors are not, and run over several."""
+    """What `@strict` refuses becomes a ``ValueError`` of one line: its own errors are not, and run over several."""
     assign: Any = cls.__setattr__
     validate: Any = cls.validate  # type: ignore[attr-defined]
+    kinds = {entry.name: entry.type for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    cls.__validators__["num_labels"] = [_check_count]  # type: ignore[attr-defined]  # a property, and no field
 
     @functools.wraps(assign)
     def checked_assign(self: Any, name: str, value: Any) -> None:
         try:
             assign(self, name, value)
-        except StrictDataclassFieldValidationError:
-            kinds = {entry.name: entry.type for entry in dataclasses.fields(self)}
+        except StrictDataclassFieldValidationError as error:
+            if isinstance(error.__cause__, ValueError):
+                allowed = str(error.__cause__)
+            else:
+                kind = kinds[name]
+                allowed = kind.__name__ if type(kind) is type else str(kind).replace("typing.", "")
             hint = AUTO_GAIN if name == "attention_gain" and value == "auto" else ""
-            raise ValueError(f"{name} must be {_described(kinds[name])}, got {_shown(value)}{hint}") from None
+            raise ValueError(f"{name} must be {allowed}, got {value!r:.100}{hint}") from None
 
     @functools.wraps(validate)
     def checked_validate(self: Any) -> None:
@@ -99,33 +114,6 @@ def _plain_errors(cls: type) -> type:
     cls.__setattr__ = checked_assign  # type: ignore[method-assign,assignment]
     cls.validate = checked_validate  # type: ignore[attr-defined]
     return cls
-
-
-def _described(kind: Any) -> str:
-    """A field's type in words: ``float | int | None`` is "float, int or None"."""
-    words = list(_words(kind))
-    return " or ".join([", ".join(words[:-1]), words[-1]] if words[:-1] else words)
-
-
-def _words(kind: Any) -> Iterator[str]:
-    if get_origin(kind) is Literal:
-        yield from map(repr, get_args(kind))
-    elif get_origin(kind) in (Union, types.UnionType):
-        for part in get_args(kind):
-            yield from _words(part)
-    elif type(kind) is type and kind.__module__ == "builtins":
-        yield "None" if kind is types.NoneType else kind.__name__
-    else:
-        yield str(kind) if get_origin(kind) else f"{kind.__module__}.{kind.__name__}"
-
-
-def _shown(value: Any) -> str:
-    """The value for a message: short, also where Python refuses to write an integer of thousands of digits."""
-    try:
-        text = repr(value)
-    except ValueError:
-        text = f"an integer of about {int(value.bit_length() * 0.30103)} digits" if isinstance(value, int) else "…"
-    return text if len(text) <= 100 else f"{text[:97]}…"
 
 
 @_plain_errors
@@ -144,8 +132,8 @@ class SemFocusConfig(PreTrainedConfig):
         layer_masks: one specification per layer; None: `mask` in all layers.
         attention_form: ``"multihead"`` (query, key, value and output projections) or ``"bilinear"`` (the paper's
             form: one d × d score matrix and one d × d value matrix per head, no biases, head outputs summed).
-        attention_scale: factor on the scores, in training too; None: ``1 / sqrt(head dim)`` for multihead, 1 for bilinear.
-            An inverse temperature β is β times that: with one head of dim 64, β = 4 is 0.5.
+        attention_scale: factor on the scores; None: ``1 / sqrt(head dim)`` for multihead, 1 for bilinear (times β for an inverse
+            temperature β).
         normalizer: what makes weights of the kept scores: ``"softmax"``, or ``"entmax15"`` or ``"sparsemax"``, which give
             weight 0 to scores far below the largest. All are exact.
         qk_norm: whether queries and keys are divided by their root mean square in each head, with trained factors of each
@@ -164,14 +152,11 @@ class SemFocusConfig(PreTrainedConfig):
         embedding_scale: factor on token embeddings in the forward pass.
         position_std: as `embedding_std` for learned positions, and the factor on sinusoidal ones; None: `embedding_std`.
         attention_gain: factor on the initial bound of the matrices that make scores (W, or query and key): it sharpens
-            attention at the start, and training may undo it. ``hf_semfocus.choose_attention_gain`` finds the one that gives
-            a stated entropy.
-        target_entropy: for the record: the normalised initial entropy that `attention_gain` was chosen for; None: it was
-            not. The model does not look at it.
+            attention at the start. ``hf_semfocus.choose_attention_gain`` finds the one that gives a stated entropy.
+        target_entropy: for the record: the normalised initial entropy that `attention_gain` was chosen for, if it was.
         weight_gain: factor on the initial bound of all other linear weights. A linear layer with n inputs is drawn as
             ``torch.nn.Linear`` does it: uniform within ±gain/√n, its bias within ±1/√n.
-        classifier_bound: a classifier's weights are drawn uniformly within ±this and its bias is zero; None: as other
-            linear layers.
+        classifier_bound: a classifier's weights are drawn within ±this and its bias is zero; None: as other linear layers.
         layer_norm_eps: epsilon of layer norms.
         first_norm_eps: epsilon of the attention norm of the first block; None: `layer_norm_eps`.
         pooling: what the sequence head reads: ``"mean"`` of valid tokens, the first (``"cls"``) or the ``"last"`` one.
@@ -179,8 +164,8 @@ class SemFocusConfig(PreTrainedConfig):
         attention_dropout: dropout on attention weights.
         mlp_dropout: dropout between the MLP's first linear layer and its activation.
         classifier_dropout: dropout before the classifier.
-        num_global_tokens: learned tokens appended to the input, with positions of their own; they attend to all and are
-            attended by all. States and attention weights include them; the token and masked-LM heads leave them out.
+        num_global_tokens: learned tokens appended to the input, with positions of their own, that attend to all and are attended
+            by all. States and weights include them; the token and masked-LM heads leave them out.
         attend_padding: padding is an ordinary token: a two-dimensional attention mask is not looked at, and the padding
             embedding is trained.
         pad_to_length: inputs are padded on the right to this length (needs `attend_padding`); longer ones stay.
@@ -203,56 +188,56 @@ class SemFocusConfig(PreTrainedConfig):
 
     # Set before `mask` (fields are set in this order), so that an unknown strategy can say where it comes from.
     mask_sources: dict[str, str] | None = None
-    vocab_size: int = 32
-    hidden_size: int = 64
-    intermediate_size: int = 64
-    num_hidden_layers: int = 5
-    num_attention_heads: int = 1
-    hidden_act: str = "relu"
+    vocab_size: int = _size(32)
+    hidden_size: int = _size(64)
+    intermediate_size: int = _size(64)
+    num_hidden_layers: int = _size(5)
+    num_attention_heads: int = _size(1)
+    hidden_act: str = validated_field(_check_activation, default="relu")
     mask: str = "topk:5"
     layer_masks: list[str] | None = None
     attention_form: Literal["multihead", "bilinear"] = "multihead"
-    attention_scale: float | int | None = None
+    attention_scale: float | int | None = validated_field(_check_factor, default=None)
     normalizer: Literal["softmax", "entmax15", "sparsemax"] = "softmax"
     qk_norm: bool = False
-    qk_norm_scale: float | int = 1.0
+    qk_norm_scale: float | int = validated_field(_check_factor, default=1.0)
     attention_bias: bool | None = None
     mlp_bias: bool | None = None
     norm_position: Literal["post", "pre"] = "post"
     final_norm: bool | None = None
     norm_elementwise_affine: bool = True
     position_embedding_type: Literal["learned", "sinusoidal", "none"] = "learned"
-    max_position_embeddings: int = 1024
-    embedding_std: float | int = 1.0
-    embedding_bound: float | int | None = None
-    embedding_scale: float | int = 1.0
-    position_std: float | int | None = None
-    attention_gain: float | int = 1.0
-    target_entropy: float | int | None = None
-    weight_gain: float | int = 1.0
-    classifier_bound: float | int | None = None
-    layer_norm_eps: float | int = 1e-5
-    first_norm_eps: float | int | None = None
+    max_position_embeddings: int = _size(1024)
+    embedding_std: float | int = _number(1.0)
+    embedding_bound: float | int | None = _number(None)
+    embedding_scale: float | int = _number(1.0)
+    position_std: float | int | None = _number(None)
+    attention_gain: float | int = _number(1.0)
+    target_entropy: float | int | None = _number(None, 0, 1)
+    weight_gain: float | int = _number(1.0)
+    classifier_bound: float | int | None = _number(None)
+    layer_norm_eps: float | int = _number(1e-5)
+    first_norm_eps: float | int | None = _number(None)
     pooling: Literal["mean", "cls", "last"] = "mean"
-    hidden_dropout: float | int = 0.0
-    attention_dropout: float | int = 0.0
-    mlp_dropout: float | int = 0.0
-    classifier_dropout: float | int = 0.0
-    num_global_tokens: int = 0
+    hidden_dropout: float | int = _number(0.0, 0, 1)
+    attention_dropout: float | int = _number(0.0, 0, 1)
+    mlp_dropout: float | int = _number(0.0, 0, 1)
+    classifier_dropout: float | int = _number(0.0, 0, 1)
+    num_global_tokens: int = _size(0, 0)
     attend_padding: bool = False
-    pad_to_length: int | None = None
-    pad_to_multiple_of: int | None = None
-    pad_token_id: int | None = 0
+    pad_to_length: int | None = _size(None)
+    pad_to_multiple_of: int | None = _size(None)
+    pad_token_id: int | None = _size(0, 0)
     tie_word_embeddings: bool = True
 
     # Fields of Transformers, typed here once more: there the annotations are text, which `@strict` does not check.
     architectures: list[str] | None = None
     output_hidden_states: bool | None = False
     return_dict: bool | None = True
-    dtype: str | torch.dtype | None = None
-    chunk_size_feed_forward: int = 0
+    dtype: str | torch.dtype | None = validated_field(_check_dtype, default=None)
+    chunk_size_feed_forward: int = _size(0, 0)
     is_encoder_decoder: bool = False
-    id2label: dict[int, str] | dict[str, str] | None = None
+    id2label: dict[int, str] | dict[str, str] | None = validated_field(_check_labels, default=None)
     label2id: dict[str, int] | dict[str, str] | None = None
     problem_type: Literal["regression", "single_label_classification", "multi_label_classification"] | None = None
 
@@ -264,26 +249,8 @@ class SemFocusConfig(PreTrainedConfig):
         self.check()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # `@strict` has checked the types of fields before this runs. Its own validators would run only at construction
-        # and at saving. `num_labels` and `output_attentions` are properties, which it does not look at.
-        if name == "num_labels" and (not isinstance(value, int) or isinstance(value, bool)):
-            raise ValueError(f"num_labels must be int, got {_shown(value)}")
-        if name in BOUNDS:
-            _check_bounds(name, value)
-        elif name in ("attention_scale", "qk_norm_scale") and value is not None and not 0 < value <= LARGEST_FACTOR:
-            allowed = f"{'None or ' if name == 'attention_scale' else ''}a number > 0 and <= {LARGEST_FACTOR}"
-            raise ValueError(f"{name} must be {allowed}, got {_shown(value)}")
-        elif name.removeprefix("_") == "output_attentions" and not isinstance(value, bool | None):
-            raise ValueError(f"output_attentions must be bool or None, got {_shown(value)}")
-        elif name == "dtype" and value is not None:
-            dtype = getattr(torch, value, None) if isinstance(value, str) else value
-            if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-                raise ValueError(f"dtype must be a floating-point torch dtype such as 'float32', got {_shown(value)}")
-        elif name == "id2label" and value is not None:
-            _check_labels(value)
-        elif name == "hidden_act":
-            _check_activation(value)
-        elif name == "mask":
+        # `@strict` has checked the field before this runs.
+        if name == "mask":
             value = str(self._parse(value))
         elif name == "layer_masks" and value is not None:
             value = [str(self._parse(mask)) for mask in value]
@@ -293,10 +260,9 @@ class SemFocusConfig(PreTrainedConfig):
         try:
             return parse_mask(spec)
         except ValueError as error:
-            names = {re.split("[:;]", part)[0].strip() for part in spec.split("+")} if isinstance(spec, str) else set()
             for name, source in (self.__dict__.get("mask_sources") or {}).items():
-                if name in names and name not in list_mask_strategies():
-                    raise ValueError(f"{error}. {_where_from(name, source)}") from None
+                if name in re.split(r"[+:;\s]", spec) and name not in list_mask_strategies():
+                    raise ValueError(f"{error}. {where_from(name, source)}") from None
             raise
 
     def check(self) -> None:
@@ -376,48 +342,9 @@ class SemFocusConfig(PreTrainedConfig):
         """
 
 
-def _where_from(strategy: str, source: str) -> str:
-    """How a strategy of the user's own, which module `source` registered, can be had."""
-    where, what_to_do = f"module {source!r}", f"`import {source}` before loading it"
-    if source == "__main__":
-        where, what_to_do = "main script or notebook", "run the code that registers it before loading it"
-    else:
-        # Where the package is imported, Transformers takes it and leaves the checkpoint's code alone.
-        what_to_do += (
-            f", or, if the checkpoint holds {CUSTOM}{source.rpartition('.')[2]}.py, load it by trust_remote_code=True in a "
-            "process that has not imported hf_semfocus"
-        )
-    return f"The strategy {strategy!r} was registered by the {where} when this checkpoint was saved: {what_to_do}"
-
-
 def _warn_of_near_misses(given: dict[str, Any], fields: list[str]) -> None:
     """Transformers keeps what it does not know as an attribute, and so do we; but nothing reads it."""
     for name in given:
-        if name in NAMES_ELSEWHERE:
-            meant = NAMES_ELSEWHERE[name]
-        else:
-            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.85)
-            if not near or name.endswith("_token_id"):
-                continue
-            meant = near[0]
-        logger.warning(f"SemFocusConfig has no field {name!r}, so nothing uses it; did you mean {meant!r}?")
-
-
-def _check_bounds(name: str, value: Any) -> None:
-    low, high = BOUNDS[name]
-    # Comparisons hold for NaN (never true) and for integers beyond any float.
-    if value is not None and (isinstance(value, bool) or not low <= value <= high):
-        bound = f">= {low}" + (f" and <= {high}" if high <= 1 or value > high else "")
-        raise ValueError(f"{name} must be {bound}, got {_shown(value)}")
-
-
-def _check_labels(labels: dict[int, str] | dict[str, str]) -> None:
-    if not labels or {str(key) for key in labels} != {str(index) for index in range(len(labels))}:
-        raise ValueError(f"id2label must name the labels 0, 1, … without a gap, got {_shown(labels)}")
-
-
-def _check_activation(name: str) -> None:
-    if name not in ACT2FN:
-        nearest = difflib.get_close_matches(name, ACT2FN, n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"unknown hidden_act {name!r}; known: {', '.join(sorted(ACT2FN))}{hint}")
+        near = [] if name.endswith("_token_id") else difflib.get_close_matches(name, fields, n=1, cutoff=0.85)
+        if meant := NAMES_ELSEWHERE.get(name) or next(iter(near), None):
+            logger.warning(f"SemFocusConfig has no field {name!r}, so nothing uses it; did you mean {meant!r}?")

@@ -3,15 +3,13 @@
 Positions count from the first valid key, so left padding moves every pattern with the text.
 """
 
-from functools import lru_cache
-
 import torch
 
 from .mask_base import MaskContext, MaskStrategy, parameter
 from .mask_registry import register_mask_strategy
 from .mask_structure import Structure
 
-# Hashes computed at a time in `random_keys`: 8 MB.
+# Hashes computed at a time in `smallest_ranks`: 8 MB.
 CHUNK_HASHES = 2**20
 # No position is this far from 0; the sum of two fits int64.
 FARTHEST = 2**62
@@ -186,60 +184,30 @@ def _rank(
     return rank if valid is None else torch.where(valid, rank, torch.iinfo(torch.int64).max)
 
 
-def random_keys(
-    first_query: int,
-    queries: int,
-    keys: int,
-    r: int,
-    seed: int,
-    valid: torch.Tensor | None,
-    shift: torch.Tensor | None,
-    device: torch.device,
+def smallest_ranks(
+    r: int, seed: int, query_positions: torch.Tensor, key_positions: torch.Tensor, valid: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The keys that ``random:r;seed=…`` keeps, as a list for each query, hashed in parts of the queries.
 
     Args:
-        first_query: index of the first query among the keys.
-        valid: bool with four dimensions, broadcastable to ``(B, H, Q, K)``; None: all, and the answer is remembered.
-        shift: int64 ``(B, 1, 1, 1)``: the index of position 0; None: 0.
+        query_positions: int64 ``(B or 1, 1, Q, 1)``.
+        key_positions: int64 ``(B or 1, 1, 1, K)``.
+        valid: bool with four dimensions, broadcastable to ``(B, H, Q, K)``; None: all.
 
     Returns:
         int64 key indices and whether there is such a key, ``(B or 1, H or 1, Q, min(r, K))``.
     """
-    if valid is None and shift is None:
-        return _remembered_keys(first_query, queries, keys, r, seed, device)
-    return _hashed_keys(first_query, queries, keys, r, seed, valid, shift, device)
-
-
-def _hashed_keys(
-    first_query: int,
-    queries: int,
-    keys: int,
-    r: int,
-    seed: int,
-    valid: torch.Tensor | None,
-    shift: torch.Tensor | None,
-    device: torch.device,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    copies = max(1 if valid is None else valid.shape[0] * valid.shape[1], 1 if shift is None else len(shift))
+    keys = key_positions.shape[-1]
+    copies = max(1 if valid is None else valid.shape[0] * valid.shape[1], len(query_positions))
     step = max(1, CHUNK_HASHES // (keys * copies))
-    origin = 0 if shift is None else shift
-    key_positions = torch.arange(keys, device=device).view(1, 1, 1, -1) - origin
     found = []
-    for low in range(0, queries, step):
-        index = torch.arange(low, min(low + step, queries), device=device).view(1, 1, -1, 1)
-        part = valid if valid is None or valid.shape[2] == 1 else valid[:, :, low : low + step]
-        rank = _rank(index + first_query - origin, key_positions, seed, part)
+    for low in range(0, query_positions.shape[2], step):
+        rows = slice(low, low + step)
+        part = valid if valid is None or valid.shape[2] == 1 else valid[:, :, rows]
+        rank = _rank(query_positions[:, :, rows], key_positions, seed, part)
         found.append(rank.topk(min(r, keys), largest=False))
     ranks, places = (torch.cat(pieces, dim=2) for pieces in zip(*found, strict=True))
     return places, ranks != torch.iinfo(torch.int64).max
-
-
-@lru_cache(maxsize=64)
-def _remembered_keys(
-    first_query: int, queries: int, keys: int, r: int, seed: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _hashed_keys(first_query, queries, keys, r, seed, None, None, device)
 
 
 @register_mask_strategy("redraw")

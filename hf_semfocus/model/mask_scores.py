@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import torch
 
-from .kth_largest import kth_largest
 from .mask_base import MaskContext, MaskStrategy, parameter
 from .mask_registry import register_mask_strategy
 from .mask_structure import Structure
+from .topk import keep_largest, topk_keys
 
 
 @register_mask_strategy("topk")
@@ -44,49 +44,6 @@ class BotK(MaskStrategy):
     def keep(self, scores: torch.Tensor, valid: torch.Tensor, context: MaskContext) -> torch.Tensor:
         """The k smallest scores; see :meth:`MaskStrategy.keep`."""
         return topk_keys(torch.where(valid, -scores, -torch.inf), valid, self.k)
-
-
-def topk_keys(scores: torch.Tensor, valid: torch.Tensor, k: int) -> torch.Tensor:
-    """Bool mask of the k largest scores in each row, ties to the lowest index.
-
-    ``torch.topk`` breaks ties as it likes, so only the k-th largest value is used: what lies above it is kept, and of what
-    equals it, as many as are missing, from the left. Compiled, or on the meta device, it has no branch on data.
-
-    Args:
-        scores: ``(…, K)``, −inf where a key is not valid.
-        valid: bool, broadcastable to `scores`.
-        k: at least 1.
-
-    Returns:
-        bool, in the shape of `scores`.
-    """
-    if torch.compiler.is_exporting():
-        # With k columns more the graph asks nothing of the length, which may be shorter than k.
-        padded = torch.nn.functional.pad(scores, (0, k), value=-torch.inf)
-        return _from_the_largest(scores, valid, kth_largest(padded, k), k)
-    k = min(k, scores.shape[-1])
-    smallest = kth_largest(scores, k)
-    if not (torch.compiler.is_compiling() or scores.is_meta):
-        kept = ~(scores < smallest)
-        if int(kept.sum()) == k * smallest.numel():
-            # No ties, and nothing that is not valid among the k: the common case, at half the cost.
-            return kept
-    return _from_the_largest(scores, valid, smallest, k)
-
-
-def _from_the_largest(
-    scores: torch.Tensor, valid: torch.Tensor, smallest: torch.Tensor, count: int | torch.Tensor
-) -> torch.Tensor:
-    """The `count` largest of each row, the last of which is `smallest`; ties from the left, and all NaN.
-
-    Args:
-        smallest, count: ``(…, 1)``; `count` may be one number for all rows.
-    """
-    # Written so that NaN, which compares False with everything, counts as above.
-    above = ~(scores <= smallest)
-    tied = (scores == smallest) & valid
-    missing = count - above.sum(dim=-1, keepdim=True)
-    return above | (tied & (tied.cumsum(dim=-1) <= missing))
 
 
 # Masses are added and compared as whole numbers, so that neither the order of a sum nor a device makes a difference.
@@ -127,4 +84,4 @@ class TopP(MaskStrategy):
         share = Fraction(repr(self.p)).limit_denominator(LARGEST_DENOMINATOR)
         wanted = mass.sum(dim=-1, keepdim=True) * share.numerator
         count = (before * share.denominator < wanted).sum(dim=-1, keepdim=True).clamp(min=1)
-        return _from_the_largest(scores, valid, ordered.gather(-1, count - 1), count)
+        return keep_largest(scores, ordered.gather(-1, count - 1), count, valid)

@@ -99,6 +99,20 @@ def ship_code(folder: Path, masks: Sequence[MaskStrategy]) -> dict[str, str] | N
     return {**shipped, **{cls.name: cls.__module__ for cls in own}} or None
 
 
+def where_from(strategy: str, source: str) -> str:
+    """How a strategy of the user's own, which module `source` registered, can be had."""
+    if source == "__main__":
+        where, what_to_do = "main script or notebook", "run the code that registers it before loading it"
+    else:
+        where = f"module {source!r}"
+        # Where the package is imported, Transformers takes it and leaves the checkpoint's code alone.
+        what_to_do = (
+            f"`import {source}` before loading it, or, if the checkpoint holds {CUSTOM}{source.rpartition('.')[2]}.py, load it by "
+            "trust_remote_code=True in a process that has not imported hf_semfocus"
+        )
+    return f"The strategy {strategy!r} was registered by the {where} when this checkpoint was saved: {what_to_do}"
+
+
 def check_ships(masks: Sequence[MaskStrategy]) -> None:
     """Raises `ValueError` if a checkpoint with these masks would lack the code of one of them; it says which and why."""
     for cls, module in _own_modules(masks).items():

@@ -286,7 +286,7 @@ PICTURES: dict[str, tuple[Draw, str, str]] = {
         "Epochs of the baseline over epochs of the mask; right of 1 the mask needed fewer. Full bars: geometric mean, with the "
         "95 % interval as a line where there are three pairs or more. Pale bars with an arrow: runs were censored, so the median "
         "is known only to lie beyond the bar's end. Small marks below a bar: single pairs, triangles where a pair gives only "
-        "a bound. A task of which no pair tells anything has one line.",
+        "a bound. A task with no bound in any pair has one line.",
     ),
     "dispersion": (
         pictures.dispersion,

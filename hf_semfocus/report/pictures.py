@@ -170,8 +170,8 @@ def dispersion(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), **legend_style(theme))
     keys = [Line2D([], [], color=theme.ink, marker=shapes[task], linestyle="", label=task) for task in tasks]
     if undecided := [task.name for task in summary.tasks if task.name not in tasks]:
-        told = f"not there, as no speed-up or no dispersion is known: {', '.join(undecided)}"
-        axes.set_title(textwrap.fill(told, LINE), **title_style(theme))
+        note = f"not there, as no speed-up or no dispersion is known: {', '.join(undecided)}"
+        axes.set_title(textwrap.fill(note, LINE), **title_style(theme))
     figure.legend(handles=keys, loc="outside lower center", ncols=min(4, len(keys)), **legend_style(theme))
     return figure
 

@@ -7,7 +7,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from ..analysis.probe import probe_quantities
-from ..analysis.trajectory import Place, place, trajectory
+from ..analysis.trajectory import Snapshot, snapshot, trajectory
 from ..schema import ANALYSIS_PREFIX
 
 
@@ -79,7 +79,7 @@ class EpochProbe:
 
     def __init__(self, batch: Mapping[str, torch.Tensor]):
         self.batch = batch
-        self._start: Place | None = None
+        self._start: Snapshot | None = None
         self._known: tuple[int, float] | None = None  # the last measured loss, and the step at which it was
 
     def epoch_begins(self, trainer: Trainer) -> None:
@@ -88,7 +88,7 @@ class EpochProbe:
         if "labels" in batch:
             step = trainer.state.global_step
             known = self._known[1] if self._known is not None and self._known[0] == step else None
-            self._start = place(model, batch, known)
+            self._start = snapshot(model, batch, known)
 
     def measured(self, trainer: Trainer) -> dict[str, float]:
         """The quantities, named for a log; measured on every process, which stay in step."""

@@ -58,14 +58,14 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def use_one_thread() -> None:
-    """One torch thread in this process: a worker of the comparison has one core to itself."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
+def use_threads(threads: int) -> None:
+    """So many torch threads in this process: a worker of the comparison has its cores to itself."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
 
 
 def keep_freed_memory() -> bool:
-    """Lets this process keep the memory that tensors give back, and says whether the C library could be told so.
+    """Lets this process keep the memory that tensors give back, and says whether the C library can be set so.
 
     A training step frees some hundred activations of about 1 MB and asks for as many again. glibc hands such blocks back to the
     system, which then fills each page with zeros once more: a thousand page faults a step or more, and none or few with this

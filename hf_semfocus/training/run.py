@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
 from ..products import use_fast_products
 from ..schema import FINISHED, RunResult
-from .checkpoints import check_manifest, latest_complete_checkpoint, missing_model_file
+from .checkpoints import AfterCheckpoint, check_manifest, latest_complete_checkpoint, missing_model_file
 from .environment import collector_leaves_libraries_alone, keep_freed_memory, process_state
 from .locking import WAIT_SECONDS, folder_lock
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, why_stop
@@ -28,7 +29,13 @@ from .snapshots import run_snapshots
 from .trainer import SemFocusTrainer
 
 
-def train_run(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None) -> RunResult:
+def train_run(
+    spec: RunSpec,
+    folder: Path | str,
+    on_epoch: OnEpoch | None = None,
+    on_checkpoint: Callable[[], None] | None = None,
+    placement: str | None = None,
+) -> RunResult:
     """Trains what `spec` says into `folder` and returns its result (also in `folder/result.json`).
 
     A finished run is not repeated; an unfinished one goes on from its last complete checkpoint and ends as it would have
@@ -38,6 +45,8 @@ def train_run(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None
         spec: what to run.
         folder: gets `spec.json`, `history.jsonl` (a line an epoch), `result.json`, and `model/` (model and tokenizer).
         on_epoch: called with each epoch's history entry, on the main process.
+        on_checkpoint: called when an epoch's checkpoint is complete, on the main process.
+        placement: the kind of machine that a comparison has chosen for the run and its pairs, for the result.
 
     Raises:
         ValueError: the folder holds a run with other settings, or a damaged file.
@@ -45,10 +54,16 @@ def train_run(spec: RunSpec, folder: Path | str, on_epoch: OnEpoch | None = None
     spec, folder = spec.resolved(), Path(folder)
     main = process_state().is_main_process
     with folder_lock(folder, "another run", wait=WAIT_SECONDS) if main else contextlib.nullcontext():
-        return _train_run(spec, folder, on_epoch)
+        return _train_run(spec, folder, on_epoch, on_checkpoint, placement)
 
 
-def _train_run(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> RunResult:
+def _train_run(
+    spec: RunSpec,
+    folder: Path,
+    on_epoch: OnEpoch | None,
+    on_checkpoint: Callable[[], None] | None,
+    placement: str | None,
+) -> RunResult:
     state = process_state()
     finished = finished_before(spec, folder)
     state.wait_for_everyone()
@@ -62,6 +77,8 @@ def _train_run(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> RunResu
     tokenizer, data, rows, model, inputs = prepared(spec)
     start = attention_of(model, inputs)
     trainer = _make_trainer(spec, folder, model, rows, on_epoch)
+    if on_checkpoint is not None:
+        trainer.add_callback(AfterCheckpoint(on_checkpoint))
     if spec.training.snapshots:
         trainer.add_callback(run_snapshots(spec, folder, rows[spec.training.heldout_split], tokenizer))
     # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
@@ -75,6 +92,8 @@ def _train_run(spec: RunSpec, folder: Path, on_epoch: OnEpoch | None) -> RunResu
     if spec.training.keep == "best":
         load_model(model, str(folder / BEST))
     result = run_result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer), start)
+    if placement is not None:
+        result.placement = placement
     if state.is_main_process:
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")

@@ -16,7 +16,7 @@ REPAIR = "restore it, or move the run's folder away and run `semfocus compare` a
 
 @dataclass(frozen=True)
 class Run:
-    """One run as its folder tells it. No folder: asked for, never started; of its `spec` task, mask and seed alone are known.
+    """One run as read from its folder. Without a folder it was asked for and never started: its `spec` has task, mask and seed alone.
 
     Args:
         result: None while it has not finished.
@@ -137,7 +137,7 @@ def read_history(path: Path) -> list[Epoch]:
 
 
 def _check_ends(path: Path, run: Run, result: RunResult) -> None:
-    """The result must tell what the history tells, or one of the two files is not what the run wrote."""
+    """Result and history must agree, or one of the two files is not what the run wrote."""
     if not run.history:
         raise ValueError(f"history.jsonl is missing beside {path}; {REPAIR}")
     ends: dict[str, int | None] = {"epochs_trained": len(run.history)}

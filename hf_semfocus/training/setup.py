@@ -24,7 +24,7 @@ INITIAL_ROWS = 500
 def check_memory(spec: RunSpec) -> None:
     """Refuses a model whose weights and gradients alone go over this machine's memory.
 
-    Without it the system kills the process while it draws weights, and nobody is told why.
+    Without it the system kills the process while it draws weights, and gives no reason.
 
     Raises:
         ValueError: with the parameters, the memory that they need and the memory that there is.

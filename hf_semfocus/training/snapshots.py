@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
-from ..analysis.evaluation import evaluating
 from ..experiments.spec import RunSpec
 from ..files import atomic_write
+from ..integrations.evaluation import evaluating
 from .rows import TensorRows
 
 ROWS = 4

@@ -117,8 +117,9 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
 def whole_epochs(mask: str, count: int) -> list[float]:
     """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
     RunSpec = module("experiments.spec", "training.spec").RunSpec
-    from hf_semfocus.training.run import train_run
+    from hf_semfocus.training import run
 
+    train_run = getattr(run, "train_run", None) or run.run_unit  # as it was called before
     plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))
     ends: list[float] = []
@@ -137,7 +138,8 @@ def plain_loop(spec) -> list[float]:
     from hf_semfocus.data import build_tokenizer, load_task
     from hf_semfocus.training.accuracy import measure_accuracy
     from hf_semfocus.training.rows import TensorRows
-    from hf_semfocus.training.run import build_model
+
+    build_model = module("training.setup", "training.run").build_model
 
     tokenizer, data = build_tokenizer(spec.task), load_task(spec.task, **spec.data_options())
     train, test = (TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "test"))
@@ -223,9 +225,9 @@ def main() -> None:
         return
     sys.path.insert(0, str(ROOT))
     with package_of(options.commit) as folder:
-        from hf_semfocus.comparison.workers import WORKER_ENVIRONMENT
+        from hf_semfocus.comparison.engines.base import worker_environment
 
-        before, now = Other(folder, {"OMP_NUM_THREADS": "1"}), Other(ROOT, WORKER_ENVIRONMENT)
+        before, now = Other(folder, {"OMP_NUM_THREADS": "1"}), Other(ROOT, worker_environment(1))
         cases = [(mask, batch) for batch in (25, 100) for mask in ("full", "topk:5", "banded:5")]
         seconds: dict = {case: ([], []) for case in cases}
         products: dict = {(batch, onednn): [] for batch in (25, 100) for onednn in (False, True)}

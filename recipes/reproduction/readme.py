@@ -31,7 +31,7 @@ from matplotlib.ticker import NullLocator
 
 from hf_semfocus import SemFocusConfig
 from hf_semfocus.files import atomic_write, read_record
-from hf_semfocus.model.layers import position_std
+from hf_semfocus.model.modeling_semfocus import position_std
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
 from hf_semfocus.report.files import render_figure
 from hf_semfocus.report.palette import LIGHT, mask_styles

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hf_semfocus.analysis import place, trajectory
+from hf_semfocus.analysis import snapshot, trajectory
 
 from .test_capture import make_batch, make_model
 from .test_lipschitz import Loss
@@ -14,7 +14,7 @@ from .test_lipschitz import Loss
 def test_a_step_by_hand():
     model = Loss(lambda theta, x: theta @ x, 2, 1)
     batch = {"x": torch.tensor([1.0, 2.0, 3.0]).double()}
-    start = place(model, batch)
+    start = snapshot(model, batch)
     with torch.no_grad():
         model.a += torch.tensor([3.0, 0.0])
         model.b += 4.0
@@ -27,14 +27,14 @@ def test_a_step_by_hand():
 
 def test_a_model_that_has_not_moved_has_no_ratio():
     model = Loss(lambda theta, x: theta.sum(), 2, 3)
-    assert trajectory(place(model, {"x": None}), model, 7.0) == {"step_norm": 0.0}
+    assert trajectory(snapshot(model, {"x": None}), model, 7.0) == {"step_norm": 0.0}
 
 
-def test_a_place_is_a_copy_with_the_loss_of_evaluation():
+def test_a_snapshot_is_a_copy_with_the_loss_of_evaluation():
     model = make_model("topk:3", hidden_dropout=0.5).train()
     batch = make_batch() | {"labels": torch.tensor([0, 1, 0, 1])}
     before, state = [value.detach().clone() for value in model.parameters()], torch.get_rng_state()
-    start = place(model, batch)
+    start = snapshot(model, batch)
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training
     with torch.no_grad():
@@ -46,4 +46,4 @@ def test_a_place_is_a_copy_with_the_loss_of_evaluation():
     model.load_state_dict(dict(zip(dict(model.named_parameters()), before, strict=True)), strict=False)
     with torch.no_grad():
         assert start.loss == pytest.approx(model.eval()(**batch).loss.item(), rel=1e-6)
-    assert place(model, batch, loss=3.0).loss == 3.0
+    assert snapshot(model, batch, loss=3.0).loss == 3.0

@@ -135,11 +135,10 @@ def test_links_are_followed(there, tmp_path):
 
 def test_a_linked_file_stays_a_link(tmp_path):
     from hf_semfocus.files import atomic_write
-    from hf_semfocus.report.files import write_whole
 
-    for write, content in ((atomic_write, "new"), (write_whole, b"new")):
-        target = tmp_path / "elsewhere" / f"{write.__name__}.txt"
-        (tmp_path / f"{write.__name__}.txt").symlink_to(target)
-        write(tmp_path / f"{write.__name__}.txt", content)
-        assert (tmp_path / f"{write.__name__}.txt").is_symlink()
+    for number, content in enumerate(("new", b"new")):
+        target, link = tmp_path / "elsewhere" / f"{number}.txt", tmp_path / f"{number}.txt"
+        link.symlink_to(target)
+        atomic_write(link, content)
+        assert link.is_symlink()
         assert target.read_text() == "new"

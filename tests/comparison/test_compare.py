@@ -19,8 +19,9 @@ from hf_semfocus.cli.analyze_sources import names_of, source_of
 from hf_semfocus.cli.progress import ComparisonBars
 from hf_semfocus.comparison import compare as comparison
 from hf_semfocus.comparison.compare import compare, unit_folder
+from hf_semfocus.comparison.engines.local import worker_pool
 from hf_semfocus.comparison.summary import write_summary
-from hf_semfocus.comparison.workers import worker_pool
+from hf_semfocus.comparison.workers import output_to, train
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json_lines
 from hf_semfocus.hub.facts import run_facts
@@ -166,16 +167,16 @@ def test_a_failed_unit_stops_no_other_and_is_tried_again(tmp_path):
     assert log.read_text().count("Traceback (most recent call last)") >= 2
 
 
-def _dies(values, folder):
+def _dies(job, cpus, tell):
     """Stands in a worker's place and is killed as the kernel kills a process that takes too much memory."""
-    if values["mask"] == "full":
+    if job.spec["mask"] == "full":
         os.kill(os.getpid(), signal.SIGKILL)
-    return comparison.train_run(comparison.RunSpec.from_dict(values), folder)
+    return train(job, cpus, tell)
 
 
 @pytest.mark.slow
 def test_a_killed_worker_fails_its_own_unit_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison, "_work", _dies)
+    monkeypatch.setattr(comparison, "train", _dies)
     dead, fine = compare(experiment(), tmp_path, jobs=2)
     assert (dead["status"], fine["epochs_trained"]) == ("failed", 3)
     assert "died" in dead["error"]
@@ -294,7 +295,7 @@ def test_what_libraries_log_goes_to_the_unit_s_file(tmp_path):
     terminal = sys.stderr
     handler = logging.StreamHandler(terminal)
     logger.addHandler(handler)
-    with (tmp_path / "log.txt").open("w") as log, comparison._output_to(log):
+    with (tmp_path / "log.txt").open("w") as log, output_to(log):
         logger.warning("from the library")
         logging.getLogger("another").warning("through the root")
     assert (tmp_path / "log.txt").read_text() == "from the library\nthrough the root\n"

@@ -16,74 +16,39 @@ def card_problem(text: str, repo_type: str = "model") -> str | None:
     """What is wrong with the YAML head of a card, if anything."""
     if not text.startswith("---\n"):
         return None
-    head, end, _ = text.removeprefix("---\n").partition("\n---")
-    if not end:
-        return "the YAML head has no end"
     try:
-        data = yaml.safe_load(head)
+        data = yaml.safe_load(text.split("\n---", 1)[0].removeprefix("---\n"))
     except yaml.YAMLError as error:
         return str(error)
-    if data is None:
-        return None
-    if not isinstance(data, dict):
-        return "the YAML head is not a mapping"
-    return next(model_problems(data), None) if repo_type == "model" else None
+    return next(_problems(data or {}), None) if repo_type == "model" else None
 
 
-def model_problems(data: dict[str, Any]) -> Iterator[str]:
-    """Every broken rule of a model card's head."""
-    for name in ("license", "library_name", "pipeline_tag"):
-        if name in data and not isinstance(data[name], str):
-            yield f'"{name}" must be a string'
-    if data.get("license", "other") not in LICENSES:
-        yield f'"license" must be one of {", ".join(LICENSES)}'
-    if data.get("pipeline_tag", PIPELINES[0]) not in PIPELINES:
-        yield f'"pipeline_tag" must be one of {", ".join(PIPELINES)}'
+def _problems(data: dict[str, Any]) -> Iterator[str]:
+    yield from _wrong("", data, {"license": LICENSES, "pipeline_tag": PIPELINES, "library_name": None}, needed=())
     for name in ("tags", "datasets", "metrics"):
-        values = data.get(name, [])
-        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+        if not all(isinstance(value, str) and value for value in data.get(name, [])):
             yield f'"{name}" must be an array of strings'
-        elif name == "datasets":
-            wrong = [value for value in values if not DATASET.fullmatch(value)]
-            yield from (f'"datasets" with value {value!r} is not valid: use a dataset id' for value in wrong)
-    if "model-index" in data:
-        yield from index_problems(data["model-index"])
+        elif name == "datasets" and not all(map(DATASET.fullmatch, data.get(name, []))):
+            yield '"datasets" is not valid: use a dataset id'
+    (model,) = data.get("model-index", [{"name": "none"}])
+    yield from _wrong("model-index", model, {"name": None})
+    for result in model.get("results", []):
+        yield from _wrong("task", result.get("task"), {"type": None})
+        dataset = result.get("dataset") or {}
+        yield from _wrong("dataset", dataset, {"type": None, "name": None})
+        yield from _wrong("dataset", dataset, dict.fromkeys(("config", "split", "revision")), needed=())
+        if not DATASET.fullmatch(str(dataset.get("type"))):
+            yield '"dataset.type" is not a dataset id'
+        for metric in result.get("metrics") or [None]:
+            yield from _wrong("metric", metric, {"type": None})
+            value = (metric or {}).get("value")
+            if not isinstance(value, str) and (type(value) not in (int, float) or not math.isfinite(value)):
+                yield '"metric.value" must be a finite number or a string'
 
 
-def index_problems(index: Any) -> Iterator[str]:
-    """Every broken rule of `model-index`."""
-    if not isinstance(index, list) or len(index) != 1 or not isinstance(index[0], dict):
-        yield '"model-index" must be an array of one model'
-        return
-    yield from _strings("model-index[0]", index[0], ("name",))
-    for number, result in enumerate(index[0].get("results") or [None]):
-        where = f"model-index[0].results[{number}]"
-        if not isinstance(result, dict):
-            yield f'"{where}" must be an object'
-            continue
-        for part, needed, optional in (
-            ("task", ("type",), ("name",)),
-            ("dataset", ("type", "name"), ("config", "split", "revision")),
-        ):
-            yield from _strings(f"{where}.{part}", result.get(part), needed, optional)
-        dataset = result.get("dataset")
-        if isinstance(dataset, dict) and not DATASET.fullmatch(str(dataset.get("type"))):
-            yield f'"{where}.dataset.type" is not a dataset id'
-        if isinstance(dataset, dict) and not isinstance(dataset.get("args", {}), dict):
-            yield f'"{where}.dataset.args" must be an object'
-        for place, metric in enumerate(result.get("metrics") or [None]):
-            here = f"{where}.metrics[{place}]"
-            yield from _strings(here, metric, ("type",), ("name", "config"))
-            value = metric.get("value") if isinstance(metric, dict) else None
-            plain = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if not plain and not isinstance(value, str):
-                yield f'"{here}.value" must be a finite number or a string'
-
-
-def _strings(where: str, found: Any, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> Iterator[str]:
-    if not isinstance(found, dict):
-        yield f'"{where}" is required'
-        return
-    for name in (*needed, *(name for name in optional if name in found)):
-        if not isinstance(found.get(name), str) or not found[name]:
-            yield f'"{where}.{name}" must be a string'
+def _wrong(where: str, found: Any, allowed: dict[str, Any], needed: Any = None) -> Iterator[str]:
+    """The entries that are no texts, or not among those allowed; `needed` None: all of them are."""
+    for name in allowed if needed is None else allowed.keys() & (found or {}).keys():
+        value = (found or {}).get(name)
+        if not isinstance(value, str) or not value or (allowed[name] and value not in allowed[name]):
+            yield f'"{where}.{name}" must be {allowed[name] or "a string"}'.replace('".', '"')

@@ -1,17 +1,20 @@
-"""The local Hub as a test holds it, a process to start, ask, disturb and start again; and processes that use it."""
+"""The local Hub as a test has it: a server in a thread, to ask, disturb and look into; and processes that use it."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 from ..model.isolated import PREAMBLE
+from .server import Repository, Store, listing, make_app
 
 ROOT = Path(__file__).parents[2]
 # `isolated` hides the package; a process that may import it drops that, and keeps the guard of the network.
@@ -41,95 +44,54 @@ for line in orders:
 
 
 class Hub:
-    """A server process over a folder.
+    """A server on this machine.
 
     Args:
-        root: the server's folder, which outlives the process.
+        folder: for the contents of its files.
     """
 
-    def __init__(self, root: Path):
-        self.root = root
-        self.port = 0
-        self.start()
-
-    def start(self) -> None:
-        """Start the process, after the first time on the same port and folder."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.hub.server", str(self.root), str(self.port)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, "the local Hub did not start"
-        self.port = int(line)
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder)
+        listener = socket.create_server(("127.0.0.1", 0))
+        # asyncio sets this only where the socket names its protocol. Without it every body waits 40 ms for the client's ACK.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._server = uvicorn.Server(uvicorn.Config(make_app(self.store), log_level="warning"))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
-        """End the process."""
-        self.process.communicate(timeout=30)
+        """End the server."""
+        self._server.should_exit = True
+        self._thread.join(timeout=30)
 
-    def restart_after_crash(self) -> None:
-        """Start again after the process ended by itself."""
-        assert self.process.wait(timeout=30) == 1
-        self.process.communicate()
-        self.start()
+    def repository(self, repo: str, kind: str = "models") -> Repository:
+        """A repository, to look into."""
+        return self.store.repositories[kind, repo]
 
-    @property
-    def url(self) -> str:
-        """The endpoint."""
-        return f"http://127.0.0.1:{self.port}"
+    def state(self, repo: str, kind: str = "datasets") -> tuple[str, list[dict[str, Any]]]:
+        """The commit of the main branch and every file's path, size and content ids."""
+        repository = self.repository(repo, kind)
+        return repository.at("main"), listing(repository.commits[repository.at("main")])
 
-    def ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[HTTPResponse, bytes]:
-        """One request; bytes are sent as they are, anything else as JSON."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        kind = {} if body is None or isinstance(body, bytes) else {"Content-Type": "application/json"}
-        try:
-            connection.request(method, path, content, kind | (headers or {}))
-            response = connection.getresponse()
-            return response, response.read()
-        finally:
-            connection.close()
-
-    def ask_json(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON of a request that succeeds."""
-        response, content = self.ask(method, path, body)
-        assert response.status == 200, content
-        return json.loads(content)
-
-    def state(self, repo: str, kind: str = "datasets", revision: str = "main") -> tuple[str, list[dict[str, Any]]]:
-        """The commit of a branch and every file's path, size and content ids."""
-        sha = self.ask_json("GET", f"/api/{kind}/{repo}/revision/{revision}")["sha"]
-        return sha, self.ask_json("GET", f"/api/{kind}/{repo}/tree/{sha}?recursive=true")
-
-    def content(self, repo: str, path: str) -> bytes:
-        """A file of a data set's main branch."""
-        response, content = self.ask("GET", f"/datasets/{repo}/resolve/main/{path}")
-        assert response.status == 200
-        return content
-
-    def fail(self, point: str, *, after: int = 0, status: int | None) -> None:
-        """Order one failure at a point of the server (batch, put, verify, commit, publish); without a status it dies there."""
-        self.ask_json("POST", "/faults", {"point": point, "after": after, "status": status})
+    def fail(self, point: str, *, after: int = 0, status: int) -> None:
+        """Order one failure at a point of the server (put, commit) once it was passed `after` times."""
+        self.store.failures[point] = after, status
 
     def pause(self, point: str) -> None:
-        """Order that the next request that comes to a point (put, after its first chunk; commit) waits there."""
-        self.ask_json("POST", f"/pauses/{point}")
+        """Order that the next request that comes to a point (put, with its first part; commit) waits there."""
+        self.store.pauses.add(point)
 
-    def wait_for_pause(self, point: str) -> None:
-        """Return once a request waits at the point."""
+    def wait_for(self, reached: Any) -> None:
+        """Return once `reached(store)` is true."""
         deadline = time.monotonic() + 30
-        while not self.ask_json("GET", f"/pauses/{point}"):
-            assert time.monotonic() < deadline, f"nobody came to {point}"
+        while not reached(self.store):
+            assert time.monotonic() < deadline, "the server is not there yet"
             time.sleep(0.02)
 
     def go_on(self, point: str) -> None:
         """Let the request that waits at the point go on."""
-        self.ask_json("DELETE", f"/pauses/{point}")
+        self.store.waiting.remove(point)
 
     def client(self, home: Path, *, package: bool) -> "Client":
         """A fresh Python process for which this server is the Hub.

@@ -17,9 +17,10 @@ import hf_semfocus  # noqa: F401  (registers the Auto classes)
 from hf_semfocus.cli.main import main
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
-from hf_semfocus.hub.card import read_facts, write_card
+from hf_semfocus.hub.card import write_card
 from hf_semfocus.hub.card_words import limits
 from hf_semfocus.hub.facts import train_command, write_facts
+from hf_semfocus.hub.run_json import read_facts
 from hf_semfocus.training.run import train_run
 from hf_semfocus.training.setup import build_model
 from tests.hub.cards import card_problem
@@ -248,6 +249,20 @@ def test_a_checkpoint_keeps_its_card_where_it_goes(comparison, tmp_path, capsys)
     assert str(tmp_path) not in text
     for path in (tmp_path / "moved").glob("*.json"):
         assert str(comparison) not in path.read_text()
+
+
+def test_a_run_json_of_format_1_gives_the_same_card(comparison, tmp_path):
+    """It had words for epochs and reach."""
+    checkpoint = write_facts(comparison / "runs" / "even_pairs" / "topk-5" / "seed-0")
+    card = write_card(checkpoint, output=tmp_path / "new").read_text()
+    facts = json.loads((checkpoint / "run.json").read_text())
+    old = {name: value for name, value in facts.items() if name not in ("train", "heldout")}
+    old |= {"format": 1, "epochs_to_tau": "8", "epochs_to_heldout_tau": "10"}
+    old["reach"] = {"left": 19, "right": 19, "sees_all": True, "text": "all"}
+    old["comparison"]["pair"] = {"baseline_epochs": "27", "epochs": "8", "speed_up": "3.4×"}
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "run.json").write_text(json.dumps(old))
+    assert write_card(tmp_path / "old", output=tmp_path / "again").read_text() == card
 
 
 def test_a_run_that_can_only_be_read_has_its_card(comparison, tmp_path, monkeypatch):

@@ -16,7 +16,6 @@ from hf_semfocus.model.attention_interface import (
     semfocus_mask,
     split_attention_mask,
 )
-from hf_semfocus.model.attention_masked import masked_attention
 
 from . import oracle
 from .test_masks import KINDS, SPECS, centroids_of, draw_valid, state_of
@@ -48,7 +47,7 @@ def reference_attention(query, key, value, spec, *args, **kwargs):
 
 def masked(query, key, value, spec, *args, **kwargs):
     state = layer_state(spec, key)
-    return masked_attention(query, key, value, parse_mask(spec), *args, mask_state=state, **kwargs)[0]
+    return attention.sparse_attention(query, key, value, spec, *args, path="masked", mask_state=state, **kwargs)
 
 
 def sparse(query, key, value, spec, *args, **kwargs):
@@ -285,11 +284,8 @@ def test_the_same_inputs_give_bitwise_the_same_results_in_deterministic_mode(att
 @pytest.mark.parametrize("spec", SPECS)
 def test_weights_come_beside_the_output_and_do_not_change_it(spec):
     query, key, value = qkv(dtype=torch.float32)
-    state = layer_state(spec, key)
-    plain, none = masked_attention(query, key, value, parse_mask(spec), mask_state=state)
-    output, weights = masked_attention(query, key, value, parse_mask(spec), mask_state=state, return_weights=True)
-    assert none is None
-    assert torch.equal(plain, output)
+    output, weights = masked(query, key, value, spec, return_weights=True)
+    assert torch.equal(masked(query, key, value, spec), output)
     reference = reference_attention(query, key, value, spec, return_weights=True)
     assert torch.allclose(weights, reference[1], atol=1e-6)
     assert torch.allclose(weights.sum(-1)[reference[1].any(-1)], torch.ones(()), atol=1e-6)
@@ -326,8 +322,7 @@ def test_a_bias_takes_part_in_selection_and_softmax_and_has_a_gradient():
 def test_a_mask_known_beforehand_is_used():
     query, key, value = qkv()
     keep = parse_mask("banded:3").on_positions(5)[None, None]
-    known = masked_attention(query, key, value, parse_mask("banded:3"), keep=keep)[0]
-    assert torch.equal(known, masked(query, key, value, "banded:3"))
+    assert torch.equal(masked(query, key, value, "full", keep=keep), masked(query, key, value, "banded:3"))
 
 
 # errors

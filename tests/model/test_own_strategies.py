@@ -5,7 +5,7 @@ import torch
 
 from hf_semfocus import MaskStrategy, SemFocusConfig, SemFocusModel, parameter, parse_mask, register_mask_strategy
 from hf_semfocus.analysis import reach
-from hf_semfocus.model.mask_scores import topk_keys
+from hf_semfocus.model.topk import topk_keys
 
 
 @register_mask_strategy("test_local_top")

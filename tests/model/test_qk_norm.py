@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hf_semfocus.model.qk_norm import QKNorm
+from hf_semfocus.model.modeling_semfocus import QKNorm
 
 
 def vectors(*shape, scale=1.0, dtype=torch.float32, seed=0):

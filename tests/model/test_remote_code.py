@@ -267,7 +267,7 @@ print(check())
         tmp_path / "machine",
         package=True,
     )
-    assert out.split() == ["transformers_modules", *["hf_semfocus.model.heads"] * 3]
+    assert out.split() == ["transformers_modules", *["hf_semfocus.model.modeling_semfocus"] * 3]
 
 
 def test_loading_by_class_and_by_auto_class_is_bit_equal(classifier):

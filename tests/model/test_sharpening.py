@@ -9,7 +9,7 @@ from hf_semfocus import SemFocusConfig, SemFocusModel, parse_mask
 from hf_semfocus.analysis import capture_scores
 from hf_semfocus.attention import choose_path, reference_attention, sparse_attention
 from hf_semfocus.model import attention_sparse
-from hf_semfocus.model.qk_norm import QKNorm
+from hf_semfocus.model.modeling_semfocus import QKNorm
 from hf_semfocus.model.sparse_normalizers import NORMALIZERS
 
 from .contract import CLASSES, HEADS, batch, every_class, gradients, labelled, loss_of, make, same_tensors

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hf_semfocus import MaskStrategy, SemFocusConfig, SemFocusModel, parameter, parse_mask, register_mask_strategy
 from hf_semfocus.attention import choose_path, reference_attention, sparse_attention
-from hf_semfocus.model import attention_lists, attention_sparse, mask_positions, mask_registry, topk_selection
+from hf_semfocus.model import attention_lists, attention_sparse, mask_positions, mask_registry, topk
 from hf_semfocus.model.mask_structure import Structure
 
 from .test_attention import long_path, qkv
@@ -144,8 +144,8 @@ def test_exactly_k_are_selected_and_ties_go_to_the_lowest_index(keys, k, size, d
     scores = torch.randint(0, distinct, (6, keys), generator=generator).float()
     scores[torch.rand(6, keys, generator=generator) > valid] = -math.inf
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topk_selection, "group_size", lambda keys, k: size if keys // size > k else 1)
-        values, indices = topk_selection.select_topk(scores, k)
+        patch.setattr(topk, "group_size", lambda keys, k: size if keys // size > k else 1)
+        values, indices = topk.select_topk(scores, k)
     assert values.shape == indices.shape == (6, min(k, keys))
     for row, value, index in zip(scores.tolist(), values.tolist(), indices.tolist(), strict=True):
         assert [row[j] for j in index] == value
@@ -158,7 +158,7 @@ def test_exactly_k_are_selected_and_ties_go_to_the_lowest_index(keys, k, size, d
 def test_a_row_with_nan_selects_one(keys):
     scores = torch.randn(3, keys)
     scores[1, keys // 2] = math.nan
-    values, indices = topk_selection.select_topk(scores, 5)
+    values, indices = topk.select_topk(scores, 5)
     assert values[1].isnan().any()
     assert keys // 2 in indices[1].tolist()
     assert not values[[0, 2]].isnan().any()
@@ -287,9 +287,16 @@ def test_positions_of_a_callers_own_are_honoured():
     assert not torch.allclose(ours, plain)
     with pytest.raises(ValueError, match="cannot take the path 'tiles'"):
         sparse_attention(query, key, value, "banded:5", None, None, 0.0, default, reversed_, path="tiles")
+    # Far from the start of the text nothing is one of the first ones, which attend to all and are attended by all.
+    far = [tensor[:, :, :4] for tensor in (query, key, value)]
+    positions = {"query_positions": default[50:54], "key_positions": default[50:54]}
+    ours, reference = (attend(*far, "global:4", **positions) for attend in (sparse_attention, reference_attention))
+    assert torch.allclose(ours, reference)
 
 
-@pytest.mark.parametrize(("spec", "path"), [("topk:3", "tiles"), ("banded:3", "lists"), ("full", "tiles")])
+@pytest.mark.parametrize(
+    ("spec", "path"), [("topk:3", "tiles"), ("banded:3", "lists"), ("full", "tiles"), ("topk:3", "dense")]
+)
 def test_a_path_that_a_mask_cannot_take_is_refused(spec, path):
     with pytest.raises(ValueError, match=f"'{spec}' cannot take the path '{path}'"):
         sparse_attention(*qkv(), spec, path=path)

@@ -127,8 +127,7 @@ def test_many_comparisons_are_one_sentence(summary_of):
         )
     assert (
         "Of 9 comparisons with full attention (3 masks, 3 tasks, 3 seeds): 2 faster, 2 slower, 5 undecided. "
-            "Most: topk:5 on even_pairs, 3.1× [1.9, 5.2]."
-        in render(summary)
+        "Most: topk:5 on even_pairs, 3.1× [1.9, 5.2]." in render(summary)
     )
 
 

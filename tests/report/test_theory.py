@@ -32,4 +32,6 @@ def test_every_prediction_has_words_in_the_report(summary_of):
     assert "What the theory predicts" in page
     assert "How many keys" in page
     assert "is the gradient of the loss smaller under topk:5?</summary>" in page
-    assert page.count("Of 7 tasks: open on 7.") == sum("Of 7 tasks: open on 7." in text for _, text in matched_sentences(summary))
+    assert page.count("Of 7 tasks: open on 7.") == sum(
+        "Of 7 tasks: open on 7." in text for _, text in matched_sentences(summary)
+    )

@@ -55,7 +55,7 @@ def test_a_run_leaves_what_it_says(tiny, tmp_path):
     history = read_json_lines(tmp_path / "history.jsonl")
     assert history == [entry.to_json() for entry in entries]
     assert [row["epoch"] for row in history] == [1, 2, 3]
-    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result.to_json() == json.loads((tmp_path / "result.json").read_text())
     assert result["epochs_trained"] == 3
     assert result["data"]["chance"] == 0.5
     assert sum(result["data"]["label_histogram"].values()) == 200
@@ -334,10 +334,10 @@ def test_two_runs_do_not_share_a_folder(tiny, tmp_path, monkeypatch):
 
 def test_a_start_that_fails_leaves_an_earlier_result_and_no_new_folder(tiny, tmp_path, monkeypatch):
     first = train_run(tiny(training={"epochs": 2}), tmp_path / "run")
-    monkeypatch.setattr("hf_semfocus.training.run.build_model", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_semfocus.training.setup.build_model", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train_run(tiny(training={"epochs": 4}), tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "result.json").read_text()) == first
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == first.to_json()
     with pytest.raises(ZeroDivisionError):
         train_run(tiny(), tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -16,7 +16,7 @@ GENERATOR_VERSION = "1.0.0"
 
 # The label that a loss and every metric skip (torch.nn.CrossEntropyLoss.ignore_index).
 IGNORED = -100
-Level = Literal["regular", "dcf", "cs", "listops"]
+Level = Literal["regular", "dcf", "cs", "listops", "other"]
 Kind = Literal["sequence_classification", "token_classification"]
 
 
@@ -34,12 +34,13 @@ class Batch:
 class Task(ABC):
     """One benchmark task: its symbols, how inputs are drawn, and the answer to an input.
 
-    A subclass sets the class attributes and the methods marked abstract. ``sample`` and ``answer`` work on whole batches; the answer
-    follows from the input's tokens alone. Symbols are numbered by their place in ``vocabulary``, answers by ``labels``.
+    A subclass sets the class attributes that have no value here, and the methods marked abstract. ``sample`` and ``answer`` work on
+    whole batches; the answer follows from the input's tokens alone. Symbols are numbered by their place in ``vocabulary``, answers by
+    ``labels``.
     """
 
     name: ClassVar[str]
-    level: ClassVar[Level]
+    level: ClassVar[Level] = "other"
     vocabulary: ClassVar[tuple[str, ...]]
     labels: ClassVar[tuple[str, ...]]
     description: ClassVar[str]

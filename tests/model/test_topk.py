@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_semfocus.model import kth_largest as module
-from hf_semfocus.model.kth_largest import kth_largest, sorting_network
+from hf_semfocus.model import topk as module
+from hf_semfocus.model.topk import kth_largest, sorting_network
 
 
 @pytest.mark.parametrize("size", [*range(1, 12), 16])

@@ -1,0 +1,147 @@
+"""What an engine is: it takes runs, a bounded number at a time, and gives their outcomes as they come."""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...schema import RunResult
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What runs ask of an engine.
+
+    Args:
+        jobs: runs at once; None for as many as fit.
+        cpus: cores, and torch threads, of a run.
+        gpus: of a run; a fraction shares one.
+        address: of a cluster.
+    """
+
+    jobs: int | None = None
+    cpus: int = 1
+    gpus: float = 0.0
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise ValueError(f"jobs is {self.jobs}; allowed: at least 1")
+        if self.cpus < 1:
+            raise ValueError(f"cpus per run is {self.cpus}; allowed: at least 1")
+        if not 0 <= self.gpus <= 1:
+            raise ValueError(
+                f"gpus per run is {self.gpus:g}; allowed: 0 to 1 (several processes share a run under `accelerate launch`)"
+            )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to train.
+
+    Args:
+        index: among the comparison's runs.
+        spec: of the run, as `RunSpec.to_dict` gives it.
+        place: the run's folder, or its URL.
+        kind: of node that it has to run on, where that matters.
+    """
+
+    index: int
+    spec: dict[str, Any]
+    place: str
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Args:
+        result: as in `result.json`.
+        entry: the last epoch's, shortened to what progress shows.
+        recorded: the result stands in the run's place.
+    """
+
+    result: RunResult
+    entry: dict[str, Any] | None = None
+    recorded: bool = True
+
+
+class LostRunError(Exception):
+    """The process or the node of a run is gone, and the engine does not try the run again."""
+
+
+Tell = Callable[[dict[str, Any]], None]
+"""Hears of each epoch's history entry, shortened to what progress shows."""
+Work = Callable[[Job, int, Tell | None], Outcome]
+"""Trains a job with so many threads, in whatever process or node the engine calls it."""
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """What a worker's libraries read as they start: its torch threads, and huge pages for what glibc allocates.
+
+    A training step takes 5 to 15 % less with those (recipes/benchmarks/step_before.py).
+    """
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**dict.fromkeys(names, str(threads)), "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+class Engine(ABC):
+    """Trains runs. Subclasses say how one is begun, waited for and read; the order and the bound are here."""
+
+    here = True  # on this machine, whose memory says what fits
+
+    def prepare(self, runs: int) -> None:  # noqa: B027
+        """Hears how many runs there are to train, before the first."""
+
+    @abstractmethod
+    def begin(self, work: Work, job: Job) -> Any:
+        """Begins a job and returns a handle of it."""
+
+    @abstractmethod
+    def ended(self, handles: list[Any]) -> Iterable[Any]:
+        """Those that have ended, after `POLL_SECONDS` at the latest."""
+
+    @abstractmethod
+    def outcome(self, handle: Any) -> Outcome:
+        """What came of an ended job; raises `LostRunError`, or what `work` raised."""
+
+    @abstractmethod
+    def at_once(self) -> int:
+        """How many jobs may be begun and not ended."""
+
+    def running(self) -> dict[int, tuple[str, dict[str, Any] | None]]:
+        """Index → node and last epoch's entry, where the engine knows, of the jobs that are being trained."""
+        return {}
+
+    def kinds(self) -> dict[str, float]:
+        """Kinds of nodes → runs at once on them; {} where no kinds are told apart."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027
+        """Ends what is still at work."""
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def outcomes(self, work: Work, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome | LostRunError] | None]:
+        """Each job with what came of it, in the order in which they end; None about twice a second."""
+        waiting, begun = iter(jobs), dict[Any, Job]()
+        while True:
+            for job in itertools.islice(waiting, max(0, self.at_once() - len(begun))):
+                begun[self.begin(work, job)] = job
+            if not begun:
+                return
+            for handle in self.ended(list(begun)):
+                job = begun.pop(handle)
+                try:
+                    yield job, self.outcome(handle)
+                except LostRunError as lost:
+                    yield job, lost
+            yield None

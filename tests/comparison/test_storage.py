@@ -1,0 +1,194 @@
+"""A comparison under a URL: the same numbers as in a folder, attempts that do not mix, and readers that see whole runs only."""
+
+import json
+import shutil
+
+import fsspec
+import pytest
+
+from hf_semfocus.comparison import storage
+from hf_semfocus.comparison.compare import compare
+from hf_semfocus.comparison.engines import Wanted, make_engine
+from hf_semfocus.comparison.engines.base import Job
+from hf_semfocus.comparison.storage import Attempt, TakenOverError, UrlStore, local_copy, open_store, run_at
+from hf_semfocus.comparison.summary import write_summary
+from hf_semfocus.comparison.workers import train
+
+from .clusters import s3_server, tiny, train_here, trained
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(storage.tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(storage, "SHARE", 1e9)  # each epoch is published
+
+
+@pytest.fixture
+def memory():
+    files = fsspec.filesystem("memory")
+    yield "memory://comparison"
+    if files.exists("/comparison"):
+        files.rm("/comparison", recursive=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    asked = tiny()
+    return asked, train_here(asked, tmp_path_factory.mktemp("undisturbed"))
+
+
+def inline():
+    return make_engine("inline", Wanted())
+
+
+def test_a_url_holds_what_a_folder_holds_and_is_not_trained_twice(memory, undisturbed, tmp_path):
+    asked, expected = undisturbed
+    results = compare(asked, memory, engine=inline())
+    assert trained(memory, asked) == expected
+    assert [result["epochs_trained"] for result in results] == [3, 3]
+    before = dict(fsspec.filesystem("memory").store)
+    shutil.rmtree(tmp_path / "cache")  # another machine goes on
+    assert compare(asked, memory, engine=inline()) == results
+    runs = {path: file for path, file in before.items() if "/manifests/" in path or "/objects/" in path}
+    assert {path: fsspec.filesystem("memory").store[path] for path in runs} == runs
+    # one manifest a run, and only objects that it names
+    assert sum(path.endswith(".json") and "/manifests/" in path for path in runs) == 2
+    assert sum("/objects/" in path for path in runs) == 2 * 2  # the model, and the checkpoint to go on from
+    wider = compare(tiny(seeds=(0, 1)), memory, engine=inline())
+    assert wider[:2] == results
+    assert not list((tmp_path / "scratch").rglob("*.json"))
+    folder = local_copy(memory)
+    assert write_summary(folder)["masks"] == ["full", "topk:3"]
+    model = local_copy(f"{memory}/runs/{asked.units()[0].name}/model")
+    assert (model / "model.safetensors").is_file()
+
+
+def attempt_until(place, spec, epochs, monkeypatch):
+    """Trains until so many epochs are published, then dies without a word."""
+    published = Attempt._publish
+
+    def publish(self):
+        published(self)
+        if self.published.epoch == epochs:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Attempt, "_publish", publish)
+        with pytest.raises(KeyboardInterrupt):
+            train(Job(0, spec.to_dict(), place))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_run_is_taken_up_where_another_worker_left_it(epochs, memory, undisturbed, monkeypatch):
+    asked, expected = undisturbed
+    unit = asked.units()[1]
+    place = f"{memory}/runs/{unit.name}"
+    attempt_until(place, unit, epochs, monkeypatch)
+    seen = []
+    with run_at(place) as run:
+        assert (run.folder / "history.jsonl").read_text().count("\n") == epochs
+    outcome = train(Job(0, unit.to_dict(), place), tell=seen.append)
+    assert [entry["epoch"] for entry in seen] == list(range(epochs + 1, 4))
+    assert outcome.recorded
+    store = open_store(memory)
+    rows = [
+        json.loads(line) for line in (store.folder / "runs" / unit.name / "history.jsonl").read_text().splitlines()
+    ]
+    assert [{k: v for k, v in row.items() if "seconds" not in k} for row in rows] == expected[unit.name][0]
+    # what the dead attempt left is gone
+    assert len({path.split("/")[-2] for path in fsspec.filesystem("memory").store if "/objects/" in path}) == 1
+
+
+def test_a_stale_attempt_notices_the_later_one_and_changes_nothing_that_counts(memory, undisturbed, monkeypatch):
+    asked, _ = undisturbed
+    unit = asked.units()[1]
+    place = f"{memory}/runs/{unit.name}"
+    attempt_until(place, unit, 1, monkeypatch)
+    with run_at(place) as stale:
+        train(Job(0, unit.to_dict(), place))  # elsewhere, to its end
+        files = dict(fsspec.filesystem("memory").store)
+        with pytest.raises(TakenOverError, match="taken"):
+            stale.publish()
+        assert dict(fsspec.filesystem("memory").store) == files
+    result = train(Job(0, unit.to_dict(), place)).result
+    assert result["epochs_trained"] == 3
+
+
+def test_readers_follow_the_highest_epoch_then_the_later_attempt():
+    names = [
+        storage.Name(2, 0, "0001-aaaaaaaa"),
+        storage.Name(3, 0, "0001-aaaaaaaa"),
+        storage.Name(3, 0, "0002-00000000"),
+        storage.Name(3, 1, "0001-aaaaaaaa"),
+        storage.Name(3, 2, "0001-aaaaaaaa"),
+    ]
+    assert names == sorted(names)
+    assert [storage.Name.read(name.file) for name in names] == names
+    assert storage.Name.read("000003.0-0001-aaaaaaaa.json.part") is None
+
+
+def test_a_failed_run_is_recorded_and_tried_again(memory, undisturbed, monkeypatch):
+    asked, expected = undisturbed
+    from hf_semfocus.comparison import workers
+
+    def fails(*_, **__):
+        raise RuntimeError("no luck")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(workers, "train_run", fails)
+        results = compare(asked, memory, engine=inline())
+    assert {result["status"] for result in results} == {"failed"}
+    assert "no luck" in results[0]["error"]
+    compare(asked, memory, engine=inline())
+    assert trained(memory, asked) == expected
+
+
+@pytest.mark.slow
+def test_object_storage_that_goes_away_for_a_while_loses_nothing(undisturbed, tmp_path, monkeypatch):
+    """Epochs are not published meanwhile; the end of a run is published late."""
+    asked, expected = undisturbed
+    with s3_server() as server:
+        fsspec.filesystem("s3").mkdir("bucket")
+        place = "s3://bucket/comparison"
+        away, published, tries = [], Attempt._publish, []
+
+        def publish(self):
+            epoch = (self.folder / "history.jsonl").read_text().count("\n")
+            tries.append(epoch)
+            if epoch > 1 and len(away) < 4:
+                away.append(epoch)
+                raise ConnectionError("no route to the storage")
+            published(self)
+
+        monkeypatch.setattr(Attempt, "_publish", publish)
+        compare(asked, place, engine=inline())
+        assert len(away) == 4
+        assert trained(place, asked) == expected
+        assert server.startswith("http://127.0.0.1")
+
+
+def test_bad_places_are_one_error(tmp_path):
+    for place, words in (
+        ("s4://bucket/x", "Protocol not known"),
+        ("gs://bucket/x", "needs a library that is not installed"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            compare(tiny(), place)
+    with pytest.raises(ValueError, match="holds no comparison"):
+        local_copy("memory://nothing")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_damaged_object_is_named(memory, undisturbed, monkeypatch):
+    asked, _ = undisturbed
+    unit = asked.units()[1]
+    place = f"{memory}/runs/{unit.name}"
+    attempt_until(place, unit, 1, monkeypatch)
+    files = fsspec.filesystem("memory")
+    (name,) = [path for path in files.store if "/objects/" in path]
+    files.pipe_file(name, b"something else")
+    with pytest.raises(ValueError, match=r"checkpoint-4\.tar is damaged"), run_at(place):
+        pass
+    assert isinstance(open_store(memory), UrlStore)
