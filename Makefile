@@ -8,7 +8,7 @@ QUICKSTART := runs/quickstart
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-fast test-long quality style benchmark readme docs clean
+.PHONY: help install quickstart browser test test-fast test-long quality style benchmark readme docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ install: $(VENV)/installed  ## make .venv with the tested versions
 
 quickstart: install  ## the main job at a reduced size: table on the terminal, report in runs/quickstart
 	$(BIN)/semfocus compare --preset quickstart --output $(QUICKSTART)
+
+browser: install  ## a Chromium for the tests of the report, which are skipped without one
+	command -v chromium || timeout 300 $(BIN)/playwright install chromium || apt-get install -y -q chromium || echo "no Chromium: tests of the report in a browser are skipped"
 
 test: install  ## the whole test suite
 	$(BIN)/pytest -n 2 $(PYTEST_FLAGS)

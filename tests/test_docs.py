@@ -43,7 +43,7 @@ def test_every_command_line_parses():
     assert lines
     for line in lines:
         parser().parse_args(line.split())
-    for path in re.findall(r"recipes/[\w/.]+\.(?:yaml|py)", TEXT):
+    for path in re.findall(r"(?<!tests/)recipes/[\w/.]+\.(?:yaml|py)", TEXT):
         assert (ROOT / path).is_file(), path
     for target in re.findall(r"^make ([\w-]+)", TEXT, re.MULTILINE):
         assert f"\n{target}:" in (ROOT / "Makefile").read_text(encoding="utf-8")

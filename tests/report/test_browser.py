@@ -40,6 +40,7 @@ def width(request):
 def opened(browser, path, width):
     """The page, and what it complained of or asked for."""
     page, troubles = browser.new_page(viewport={"width": width, "height": 800}), []
+    page.set_default_timeout(180_000)  # a busy machine
     page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("request", lambda asked: troubles.append(asked.url) if asked.url != path.as_uri() else None)
