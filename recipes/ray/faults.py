@@ -112,15 +112,20 @@ def trained(output: str) -> dict[str, Any]:
     }
 
 
+def title(process: psutil.Process) -> str:
+    """What it calls itself."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
 def begun(token: str) -> list[psutil.Process]:
     """All processes that this campaign has begun, by a variable that they inherit; Ray's, which lose theirs, by their names."""
     found, started = [], psutil.Process().create_time()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             ours = process.environ().get(MARK) == token
-            rays = (
-                process.create_time() >= started and process.cmdline()[:1] and process.cmdline()[0].startswith("ray::")
-            )
+            rays = process.create_time() >= started and title(process).startswith("ray::")
             if (ours or rays) and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
@@ -129,7 +134,7 @@ def begun(token: str) -> list[psutil.Process]:
 def descendants(process: subprocess.Popen) -> list[psutil.Process]:
     """Workers of the local engine."""
     with contextlib.suppress(psutil.Error):
-        return [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
+        return [child for child in psutil.Process(process.pid).children() if "spawn_main" in title(child)]
     return []
 
 
@@ -269,7 +274,7 @@ def on_ray(campaign: Campaign, faults: list[str]) -> None:
             nodes = [cluster.add_node(num_cpus=1)]
 
             def killed_worker(driver: Driver) -> str:
-                workers = [process for process in begun(os.environ[MARK]) if process.cmdline()[:1] == ["ray::_task"]]
+                workers = [process for process in begun(os.environ[MARK]) if title(process).startswith("ray::_task")]
                 if not workers:
                     return "no worker at that moment"
                 workers[0].kill()
