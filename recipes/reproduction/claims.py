@@ -111,25 +111,25 @@ RULES = f"""\
   excludes 1 and no task is decided the other way. With several tasks a few intervals exclude 1 by chance: a single task is a
   single finding.
 - A claim about several cases (tasks, variants) is reproduced only if it holds in all of them, mixed if it holds in some, not
-  reproduced if it holds in none that was judged and none is missing. "Not reproduced (left open)": nothing was decided against it either,
-  which with 3 to 5 seeds and a few epochs a run says little; a difference of 1.3× would often stay open.
+  reproduced if it holds in none that was judged and none is missing. *Undecided*: nothing was decided for it, and nothing against it,
+  which with 3 to 5 seeds and a few epochs a run says little; a difference of 1.3× would often stay undecided.
 - *Not tested*: nothing stored, fewer than {rules.FEWEST_PAIRS} pairs, runs that are not finished and whose bounds do not decide, or
   only undetermined pairs. A verdict is *provisional* while a result that it reads is not whole, or one of its
   cases is missing.
 - All verdicts but those *without a search* are read at attention gain 3.8. That top-k has no visible advantage there on even_pairs and
-  missing_duplicate_string was known (`gain`, `1de7b54`) before that gain was put into every recipe: *left open* was to be expected.
+  missing_duplicate_string was known (`gain`, `1de7b54`) before that gain was put into every recipe: *undecided* was to be expected.
 - The claims *without a search* are ours. Those of variants were added after the verdicts on even_pairs and missing_duplicate_string with
   searched settings were known: they ask whether the advantage that the unsearched setting shows (`theory`) survives the same changes. At
-  first they asked for even_pairs alone, and stood at: activation and heads reproduced, depth mixed, Adam and bilinear left open. The
+  first they asked for even_pairs alone, and stood at: activation and heads reproduced, depth mixed, Adam and bilinear undecided. The
   second task joined (`158f55d`) when `theory` had it (2.6×), before a variant had run on it.
 - The claims of the unsearched setting itself describe what was seen; they are no tests made in advance. On even_pairs the result was
   known; on missing_duplicate_string all three pairs were known to be faster (29, 25 and 23 epochs, full attention above 40), which three
   censored pairs cannot decide, and the budget was then raised to 100 epochs. At the paper's size the claim was committed when its three
   pairs had ended, the experiment before it ran.
-- That *not consistently better* is left open, not mixed, where no mask is decided on any task came after the runs, when a reader found that
+- That *not consistently better* is undecided, not mixed, where no mask is decided on any task came after the runs, when a reader found that
   the rule said otherwise than the one above for several cases; it changed the verdict at the paper's size, from mixed.
 - That the end of a budget is not the opposite of *reaches 100 %* or *generalises on 4* came after the runs, when a reader found that a
-  single short run had been counted against them; it changed no verdict, and left one more open.
+  single short run had been counted against them; it changed no verdict, and left one more undecided.
 - Whether banded and block attention fall short on even pairs is read at the paper's size from `paper_size_even_pairs`, planned when the
   three pairs of banded:5 in `paper_size` had all ended censored and pointed one way, which three cannot decide. Seeds 0 to 2 of full,
   topk:5 and banded:5 are those runs, copied; seeds 3 and 4, and block:5, ran after the plan was committed.

@@ -94,8 +94,8 @@ def verdict_words(entry: Mapping[str, Any]) -> str:
     """The verdict of an entry of claims.json, in Markdown."""
     if entry["verdict"] == NOT_TESTED:
         return NOT_TESTED
-    notes = [f" ({name.replace('_', ' ')})" for name in ("left_open", "provisional") if entry[name]]
-    return f"**{entry['verdict']}**{''.join(notes)}"
+    words = "undecided" if entry["left_open"] else f"**{entry['verdict']}**"
+    return f"{words}{' (provisional)' if entry['provisional'] else ''}"
 
 
 def words(case: Side, claimed: str) -> str:
