@@ -7,6 +7,7 @@ for bit, with no run lost or there twice, and no process, lock or scratch folder
 
 import argparse
 import contextlib
+import logging
 import os
 import random
 import signal
