@@ -7,6 +7,7 @@ for bit, with no run lost or there twice, and no process, lock or scratch folder
 
 import argparse
 import contextlib
+import logging
 import os
 import random
 import signal
@@ -249,6 +250,7 @@ def storage() -> Iterator[list[Any]]:
     import fsspec
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     running = [ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)]
     running[0].start()
     host, port = running[0].get_host_and_port()
