@@ -319,7 +319,7 @@ class Attempt(RunPlace):
 
     def _packed(self) -> list[str]:
         checkpoint = latest_complete_checkpoint(self.folder / "checkpoints")
-        parts = [checkpoint, self.folder / BEST, self.folder / "model"]
+        parts = [checkpoint, *(self.folder / name for name in (BEST, "model", "snapshots"))]
         return [part.relative_to(self.folder).as_posix() for part in parts if part is not None and part.exists()]
 
     def _object(self, path: str, name: Name) -> dict[str, Any]:
