@@ -93,9 +93,9 @@ class Record(BaseModel):
         except AttributeError:
             raise KeyError(name) from None
 
-    def get(self, name: str) -> Any:
-        """The same; None where there is none."""
-        return getattr(self, name, None)
+    def get(self, name: str, default: Any = None) -> Any:
+        """The same, or `default` where there is none."""
+        return getattr(self, name, default)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: what was read or given, without defaults."""

@@ -280,22 +280,25 @@ class Summary(Record):
             return values
         runs = {(run["task"], run["mask"], run["seed"]): RunEntry.model_validate(run) for run in values["runs"]}
 
-        def gone(run: RunEntry | None) -> str | None:
-            return "not_run" if run is None else None if run.counts else run.status
+        def sides(entry: Mapping[str, Any], seed: int) -> dict[str, RunEntry | None]:
+            masks = {"baseline": values["baseline"], "mask": entry["mask"]}
+            return {side: runs.get((entry["task"], mask, seed)) for side, mask in masks.items()}
 
-        speedups = []
-        for entry in values["speedups"]:
-            found = {"pairs": [], "without_pair": []}
-            for part, entries in found.items():
-                for pair in entry[part]:
-                    sides = {side: runs.get((entry["task"], mask, pair["seed"]))
-                             for side, mask in (("baseline", values["baseline"]), ("mask", entry["mask"]))}  # fmt: skip
-                    numbers = {
-                        side: run.convergence(entry["quantity"]) if run and part == "pairs" else gone(run)
-                        for side, run in sides.items()
-                    }
-                    entries.append({**pair, **numbers})
-            speedups.append({**entry, **found})
+        def ends(entry: Mapping[str, Any], seed: int) -> dict[str, Convergence | None]:
+            return {side: run and run.convergence(entry["quantity"]) for side, run in sides(entry, seed).items()}
+
+        def gaps(entry: Mapping[str, Any], seed: int) -> dict[str, str | None]:
+            found = sides(entry, seed).items()
+            return {side: "not_run" if run is None else None if run.counts else run.status for side, run in found}
+
+        speedups = [
+            {
+                **entry,
+                "pairs": [{**pair, **ends(entry, pair["seed"])} for pair in entry["pairs"]],
+                "without_pair": [{**one, **gaps(entry, one["seed"])} for one in entry["without_pair"]],
+            }
+            for entry in values["speedups"]
+        ]
         return {**values, "format": 2, "speedups": speedups, "analysis": _analysis_of_format_1(values, runs)}
 
 

@@ -18,7 +18,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--slider", action="store_true", help="the attention slider at a middle and the last epoch instead")
+    parser.add_argument(
+        "--slider", action="store_true", help="the attention slider at a middle and the last epoch instead"
+    )
     options = parser.parse_args()
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

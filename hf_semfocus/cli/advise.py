@@ -10,6 +10,7 @@ from .terminal import console, quiet_libraries
 
 if TYPE_CHECKING:
     from ..experiments.spec import RunSpec
+    from ..schema import AttentionRecord
 
 FORMAT = 1
 STORED = Path(__file__).with_name("focus_law.json")
@@ -83,7 +84,7 @@ def stored_evidence(file: str | None) -> dict[str, Any] | None:
     return evidence
 
 
-def looks(spec: "RunSpec", start: Mapping[str, Any]) -> str:
+def looks(spec: "RunSpec", start: "AttentionRecord") -> str:
     """The first sentence."""
     sparse = "" if start["entropy"] == start["entropy_all"] else f" ({start['entropy_all']:.3f} without the mask)"
     return (
@@ -93,7 +94,7 @@ def looks(spec: "RunSpec", start: Mapping[str, Any]) -> str:
     )
 
 
-def supports(spec: "RunSpec", start: Mapping[str, Any], evidence: Mapping[str, Any] | None) -> str:
+def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, Any] | None) -> str:
     """The second sentence: the change with the largest lower end of its interval among those that are supported."""
     if evidence is None:
         return "No evidence on the law of focus is stored yet, so no change is advised."

@@ -21,8 +21,8 @@ def _percent(value: float | None) -> str:
     return "    –" if value is None else f"{value:5.3f}"
 
 
-def accuracies(entry: dict[str, Any] | None) -> str:
-    """The two accuracies of a history entry: "train 0.912  held-out 0.887"."""
+def accuracies(entry: Any) -> str:
+    """The two accuracies of a history entry, which may be None: "train 0.912  held-out 0.887"."""
     entry = entry or {}
     train = entry.get("train_accuracy")
     if train is None:  # not measured: what the epoch's steps saw
@@ -73,7 +73,7 @@ class EpochBar(_Bars):
         )
         self.bar = self.progress.add_task(name, total=epochs, accuracies=accuracies(None))
 
-    def update(self, entry: dict[str, Any]) -> None:
+    def update(self, entry: Any) -> None:
         """Shows an epoch's history entry."""
         self.progress.update(self.bar, completed=entry["epoch"], accuracies=accuracies(entry))
         if not self.console.is_interactive:

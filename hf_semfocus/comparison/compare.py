@@ -23,7 +23,7 @@ from ..training.checkpoints import latest_complete_checkpoint
 from ..training.environment import machine, process_state, versions
 from ..training.locking import folder_lock
 from ..training.run import finished_before
-from ..training.run_files import REPAIR
+from ..training.run_files import REPAIR, Run, read_run
 from ..training.setup import check_memory, check_tracker
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
@@ -126,7 +126,8 @@ def _compare(
     with folder_lock(store.folder, "another comparison") if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
             directory = _check_directory(experiment, store)
-            rows = _before(units, folders)
+            runs = {run.key: run for run in directory.runs}
+            rows = _before(units, [runs.get((unit.task, unit.label, unit.seed)) for unit in units])
             for row in rows:
                 if not row.ended:
                     if engine.here:
@@ -164,19 +165,21 @@ def train_all(
     """
     work = [Job(index, {}, str(folder)) for index, folder in enumerate(folders)]
     with make_engine("local", Wanted(jobs)) as engine:
-        return _train(_before(units, folders), folders, work, engine, _Watch(on_progress))
+        return _train(_before(units, list(map(read_run, folders))), folders, work, engine, _Watch(on_progress))
 
 
-def _before(units: Sequence[RunSpec], folders: Sequence[Path]) -> list[Progress]:
+def _before(units: Sequence[RunSpec], runs: Sequence[Run | None]) -> list[Progress]:
     """Where the units stand before any is trained."""
     rows = []
-    for unit, folder in zip(units, folders, strict=True):
-        result = finished_before(unit, folder, model=False)
-        if result is not None:
-            rows.append(Progress(unit).after(Outcome(result, last_entry(folder))))
+    for unit, run in zip(units, runs, strict=True):
+        result = finished_before(unit, run, model=False)
+        if run is None or run.folder is None:
+            rows.append(Progress(unit))
+        elif result is not None:
+            rows.append(Progress(unit).after(Outcome(result, last_entry(run.folder))))
         else:
-            begun = (folder / "history.jsonl").exists()
-            rows.append(Progress(unit, restarted=begun and latest_complete_checkpoint(folder / "checkpoints") is None))
+            begun = bool(run.history) and latest_complete_checkpoint(run.folder / "checkpoints") is None
+            rows.append(Progress(unit, restarted=begun))
     return rows
 
 
@@ -303,9 +306,7 @@ def _check_directory(experiment: Experiment, store: Store) -> RunDirectory:
     asked = {unit.name for unit in experiment.units()}
     left_out = [name for name in names if name not in asked and (out / "runs" / name / "history.jsonl").exists()]
     if left_out:
-        there = (
-            out / "experiment.json"
-        ).exists()  # moved away because it was damaged: the runs' folders alone tell what there is
+        there = (out / "experiment.json").exists()  # it may have been moved away because it was damaged
         name = repr(directory.experiment.name) if there else "without its experiment.json"
         raise ValueError(
             f"{store.shown} holds another comparison ({name}), with {left_out[0]} among {len(left_out)} runs that this one would leave "

@@ -32,11 +32,12 @@ from huggingface_hub.constants import HF_HOME
 
 from ..files import atomic_write, json_text, read_json, write_json
 from ..training.checkpoints import latest_complete_checkpoint
-from ..training.recorder import BEST
+from ..training.snapshots import FOLDER as SNAPSHOTS
 
 CACHE = Path(HF_HOME) / "semfocus"
 """Copies of what URLs hold, and scratch folders."""
 SHARE = 0.05  # of a run's time, at most, goes into publishing its epochs
+AWAY_SECONDS = 20.0  # until an epoch is published again to storage that did not answer
 PATIENCE_SECONDS = 900.0  # for storage that is away, where the alternative is to lose a finished run
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "memory"}
 RECORDS = ("spec.json", "history.jsonl", "result.json", "log.txt")
@@ -78,6 +79,12 @@ class Name(NamedTuple):
 class Bucket:
     """The file system under a URL, by paths below the URL.
 
+    Args:
+        url: without a slash at its end.
+
+    Attributes:
+        patience: for so many seconds storage that does not answer is asked again.
+
     Raises:
         ValueError: no such file system, or its library is missing.
         StorageError: it does not answer.
@@ -95,17 +102,15 @@ class Bucket:
         self.root = str(path).rstrip("/")
         self.patience = 0.0
 
-    def ask(self, action: Callable[[], Found], patience: float = 0.0) -> Found:
-        """What `action` returns; asked again for so many seconds while the storage does not answer."""
-        until, pause = time.monotonic() + patience, 0.5
+    def ask(self, action: Callable[[], Found]) -> Found:
+        """What `action` returns, once the storage answers."""
+        until, pause = time.monotonic() + self.patience, 0.5
         while True:
             try:
                 return action()
             except FileNotFoundError:
                 raise
             except Exception as error:  # each file system has its own
-                if isinstance(error, StorageError):
-                    raise
                 if isinstance(error, PermissionError) or time.monotonic() + pause > until:
                     reason = " ".join(str(error).split())[:200] or type(error).__name__
                     raise StorageError(f"{self.url} cannot be read or written ({reason})") from error
@@ -120,37 +125,36 @@ class Bucket:
         """All files below, by paths from there; none where there is nothing."""
         root = self.path(below)
         try:
-            found = self.ask(lambda: self.files.find(root), self.patience)
+            found = self.ask(lambda: self.files.find(root))
         except FileNotFoundError:
             return []
-        self.patience = PATIENCE_SECONDS  # it has answered: from now on it may be away for a while
         return [path.partition(f"{root}/")[2] for path in found]
 
     def read(self, path: str) -> bytes | None:
         """A file's content; None where there is none."""
         try:
-            return self.ask(lambda: self.files.cat_file(self.path(path)), self.patience)
+            return self.ask(lambda: self.files.cat_file(self.path(path)))
         except FileNotFoundError:
             return None
 
-    def write(self, path: str, content: bytes, patience: float = 0.0) -> None:
+    def write(self, path: str, content: bytes) -> None:
         """Puts a file there, whole."""
-        self._place(path, lambda full: self.files.pipe_file(full, content), patience)
+        self._place(path, lambda full: self.files.pipe_file(full, content))
 
     def put(self, path: str, file: Path) -> None:
         """Puts a local file there."""
-        self._place(path, lambda full: self.files.put_file(str(file), full), 0.0)
+        self._place(path, lambda full: self.files.put_file(str(file), full))
 
     def get(self, path: str, file: Path) -> None:
         """Gets a file."""
-        self.ask(lambda: self.files.get_file(self.path(path), str(file)), PATIENCE_SECONDS)
+        self.ask(lambda: self.files.get_file(self.path(path), str(file)))
 
     def remove(self, path: str) -> None:
         """Removes a file or all below it; what is gone, or cannot be removed now, takes room and nothing else."""
         with contextlib.suppress(Exception):
             self.files.rm(self.path(path), recursive=True)
 
-    def _place(self, path: str, put: Callable[[str], Any], patience: float) -> None:
+    def _place(self, path: str, put: Callable[[str], Any]) -> None:
         full = self.path(path)
 
         def place() -> None:
@@ -164,7 +168,7 @@ class Bucket:
             self.files.mv(f"{full}.part", full)
 
         try:
-            self.ask(place, patience)
+            self.ask(place)
         except FileNotFoundError:
             raise StorageError(f"{self.url} cannot be written: there is no such bucket or folder") from None
 
@@ -204,7 +208,7 @@ def _write_records(folder: Path, records: dict[str, str]) -> None:
 
 
 def _unpack(bucket: Bucket, run: str, path: str, entry: dict[str, Any], folder: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=folder) as room:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as room:
         packed = Path(room) / "packed.tar"
         bucket.get(entry["object"], packed)
         if _digest(packed) != entry["blake2b"]:
@@ -252,7 +256,7 @@ class Attempt(RunPlace):
                 _unpack(self.bucket, self.run, path, entry, self.folder)
         number = int(max(self._attempts(), default="0000")[:4]) + 1
         self.attempt = f"{number:04d}-{secrets.token_hex(4)}"
-        self.bucket.write(f"manifests/{self.run}/{self.attempt}.begun", b"", PATIENCE_SECONDS)
+        self.bucket.write(f"manifests/{self.run}/{self.attempt}.begun", b"")
 
     def publish(self, final: bool = False) -> None:
         """Publishes the last epoch, unless that would take more than `SHARE` of the time; what has ended in any case.
@@ -263,13 +267,17 @@ class Attempt(RunPlace):
         started = time.monotonic()
         if not final and started < self.next:
             return
+        self.bucket.patience = PATIENCE_SECONDS if final else 0.0
         try:
-            self.bucket.ask(self._publish, PATIENCE_SECONDS if final else 0.0)
+            self._publish()
+            self.next = time.monotonic() + (time.monotonic() - started) / SHARE
+        except TakenOverError:
+            raise
         except StorageError as error:
-            if final or isinstance(error, TakenOverError):
+            if final:
                 raise
             print(f"not published, training goes on: {error}")
-        self.next = time.monotonic() + (time.monotonic() - started) / SHARE
+            self.next = time.monotonic() + AWAY_SECONDS
 
     def _attempts(self) -> dict[str, list[str]]:
         """All attempts that have begun, with their files among the manifests."""
@@ -318,9 +326,10 @@ class Attempt(RunPlace):
                 self.bucket.remove(f"objects/{self.run}/{other}")
 
     def _packed(self) -> list[str]:
-        checkpoint = latest_complete_checkpoint(self.folder / "checkpoints")
-        parts = [checkpoint, *(self.folder / name for name in (BEST, "model", "snapshots"))]
-        return [part.relative_to(self.folder).as_posix() for part in parts if part is not None and part.exists()]
+        """What is put there as it is: the last checkpoint, and whatever else a run keeps beside its records."""
+        others = (path for path in self.folder.iterdir() if path.name not in (*RECORDS, "checkpoints"))
+        parts = [latest_complete_checkpoint(self.folder / "checkpoints"), *sorted(others)]
+        return [part.relative_to(self.folder).as_posix() for part in parts if part is not None and part.name[0] != "."]
 
     def _object(self, path: str, name: Name) -> dict[str, Any]:
         """Puts a part of the folder there, unless it stands there since the last time."""
@@ -329,7 +338,7 @@ class Attempt(RunPlace):
         if earlier is not None and earlier["stamp"] == stamp:
             return earlier
         place = f"objects/{self.run}/{self.attempt}/{name.epoch:06d}.{name.stage}-{PurePosixPath(path).name}.tar"
-        with tempfile.TemporaryDirectory(dir=self.folder) as room:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".") as room:
             packed = Path(room) / "packed.tar"
             with tarfile.open(packed, "w") as tar:
                 tar.add(self.folder / path, arcname=path)
@@ -436,6 +445,7 @@ class UrlStore(Store):
         for path in self.bucket.listed("manifests"):
             run, _, file = path.rpartition("/")
             files.setdefault(run, []).append(file)
+        self.bucket.patience = PATIENCE_SECONDS  # it answers: from now on it may be away for a while
         newest = {run: name.file for run, names in files.items() if (name := _newest(names)) is not None}
         self._forget(newest)
         wanted = [run for run in newest if only in (None, run)]
@@ -449,19 +459,16 @@ class UrlStore(Store):
             shutil.rmtree(folder, ignore_errors=True)
             _write_records(folder, manifest.pop("records"))
             atomic_write(folder / ".manifest.json", json.dumps(manifest))
-        for run in wanted if models else ():
+        for run in wanted:
             for path, entry in (self._known(run) or {})["objects"].items():
-                if path == "model" and not (self.folder / "runs" / run / path).exists():
+                asked = path == SNAPSHOTS or (models and path == "model")
+                if asked and not (self.folder / "runs" / run / path).exists():
                     _unpack(self.bucket, run, path, entry, self.folder / "runs" / run)
 
     def _contents(self, files: dict[str, str]) -> dict[str, bytes | None]:
         """The manifests themselves, many at a time; None for one that a newer one has replaced meanwhile."""
         paths = {self.bucket.path("manifests", run, file): run for run, file in files.items()}
-        found = (
-            self.bucket.ask(lambda: self.bucket.files.cat(list(paths), on_error="return"), PATIENCE_SECONDS)
-            if paths
-            else {}
-        )
+        found = self.bucket.ask(lambda: self.bucket.files.cat(list(paths), on_error="return")) if paths else {}
         contents = {paths[path]: content for path, content in found.items()}
         return {run: content if isinstance(content, bytes) else None for run, content in contents.items()}
 
@@ -477,12 +484,14 @@ class UrlStore(Store):
     def put(self, *names: str) -> None:
         """Puts files there."""
         for name in names:
-            self.bucket.write(name, (self.folder / name).read_bytes(), self.bucket.patience)
+            self.bucket.write(name, (self.folder / name).read_bytes())
 
     def tell(self, name: str, value: Any) -> None:
         """Puts it there, if the storage answers."""
+        patience, self.bucket.patience = self.bucket.patience, 0.0
         with contextlib.suppress(OSError):
             self.bucket.write(name, json_text(value).encode())
+        self.bucket.patience = patience
 
     def told(self, name: str) -> Any:
         """What was put there last."""

@@ -101,9 +101,7 @@ def _task_entry(task: str, runs: Sequence[Run], variants: Iterable[Variant]) -> 
     info = known_task(task, first.task_options.get("answer"), first.imports) if first else known_task(task, None, ())
     data = next((run.result.data for run in runs if run.result and run.result.data), DataRecord())
     shared, differing = _shared(specs)
-    compared = {
-        f"model.{name}" for fields in variants for name in fields.to_json()
-    }  # what is asked about is no trouble
+    compared = {f"model.{name}" for fields in variants for name in fields.to_json()}  # what is asked about may differ
     return TaskEntry(
         name=task,
         level=info.level,
@@ -257,13 +255,7 @@ def speedup_entry(
         ],
         without_pair=without,
         **{direction: found.count(direction) for direction in ("faster", "slower", "equal", "undetermined")},
-        estimate=found.estimate,
-        estimate_kind=found.estimate_kind,
-        low=found.low,
-        high=found.high,
-        interval_kind=found.interval_kind,
-        restricted_mean_ratio=found.restricted_mean_ratio,
-        restricted_at=found.restricted_at,
+        **vars(found),
     )
 
 

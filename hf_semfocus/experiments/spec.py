@@ -204,11 +204,13 @@ class RunSpec:
         import_strategies(self.imports)
         info, mask = task_info(self.task), parse_mask(self.mask)
         length = info.default_length if self.length is None else self.length
-        sources = {
-            "mask_source": source_digest(type(part) for part in mask_parts(mask)),
-            "task_source": source_digest([type(get_task(self.task, self.answer))]),
-        }
-        spec = replace(self, mask=str(mask), length=length, **sources)
+        spec = replace(
+            self,
+            mask=str(mask),
+            mask_source=source_digest(type(part) for part in mask_parts(mask)),
+            task_source=source_digest([type(get_task(self.task, self.answer))]),
+            length=length,
+        )
         options = check_options(spec.task, spec.data_options())
         outputs = task_info(spec.task, spec.answer).output_length(options.high) or 0
         spec.check_room(options.high + outputs + (options.pooling == "cls"))

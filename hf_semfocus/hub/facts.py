@@ -84,15 +84,7 @@ def run_facts(run: Run | Path | str, directory: RunDirectory | None = None) -> R
     return RunFacts(
         format=2,
         name=name,
-        task=TaskFacts(
-            name=info.name,
-            level=info.level,
-            kind=info.kind,
-            description=info.description,
-            vocabulary=list(info.vocabulary),
-            labels=list(info.labels),
-            in_paper=info.name in list_tasks("paper"),
-        ),
+        task=TaskFacts(**vars(info), in_paper=info.name in list_tasks("paper")),
         spec=spec,
         architecture={"class": config["architectures"][0], **{key: config.get(key) for key in ARCHITECTURE}},
         own_code=sorted(path.name for path in checkpoint.glob("custom_*.py")),

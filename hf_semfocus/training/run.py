@@ -23,7 +23,7 @@ from .locking import WAIT_SECONDS, folder_lock
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, why_stop
 from .results import attention_of, run_result
 from .rows import already_batched
-from .run_files import read_run, wants_more
+from .run_files import Run, read_run, wants_more
 from .setup import check_memory, check_tracker, prepared, training_arguments
 from .snapshots import run_snapshots
 from .trainer import SemFocusTrainer
@@ -138,21 +138,22 @@ def _train(spec: RunSpec, folder: Path, trainer: SemFocusTrainer) -> list[dict[s
     return log
 
 
-def finished_before(spec: RunSpec, folder: Path, model: bool = True) -> RunResult | None:
-    """The result of an earlier, finished run in `folder`, or None where there is something to train.
+def finished_before(spec: RunSpec, run: Run | Path | None, model: bool = True) -> RunResult | None:
+    """The result of an earlier, finished run, or None where there is something to train.
 
     Args:
         spec: what to run.
-        folder: of the run.
+        run: as it was read, or its folder.
         model: the run's model is wanted too, so one whose model was taken away is trained again. Without, it is so only
             where a checkpoint is left to make the model from: the files of an unpacked archive count as a finished run.
 
     Raises:
-        ValueError: `folder` holds a run with other settings, or a damaged specification, history, result or checkpoint.
+        ValueError: the folder holds a run with other settings, or a damaged specification, history, result or checkpoint.
     """
-    run = read_run(folder)
-    if run is None:
+    run = read_run(run) if isinstance(run, Path) else run
+    if run is None or run.folder is None:
         return None
+    folder = run.folder
     differs = difference(run.spec.to_json(), json.loads(json.dumps(spec.to_dict())))
     if differs is not None:
         if not any((folder / name).exists() for name in ("history.jsonl", "checkpoints", "model")):
@@ -161,7 +162,7 @@ def finished_before(spec: RunSpec, folder: Path, model: bool = True) -> RunResul
     checkpoint = latest_complete_checkpoint(folder / "checkpoints")
     if checkpoint is not None:
         check_manifest(checkpoint)
-    if run.result is None or run.status not in FINISHED:  # a failed run is tried again
+    if run.result is None or run.result.status not in FINISHED:  # a failed run is tried again
         return None
     if missing_model_file(folder / "model") is not None and (model or checkpoint is not None):
         return None  # its model is made again, from the last checkpoint if there is one

@@ -31,22 +31,23 @@ MARK = "SEMFOCUS_FAULT_CAMPAIGN"
 BUCKET = "campaign"
 AWAY_SECONDS = 5.0
 DISK = "6m"
+EPOCHS_OF_A_RUN = 40
 ASKED = {
     "name": "faults",
     "tasks": ["even_pairs"],
     "masks": ["full", "topk:3"],
     "seeds": [0, 1],
     "defaults": {
-        "length": 20,
-        "train_size": 500,
+        "length": 12,
+        "train_size": 200,
         "validation_size": 60,
-        "test_size": 200,
+        "test_size": 100,
         "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "hidden_dropout": 0.1},
-        "training": {"epochs": 60, "batch_size": 25, "stop_early": False},
+        "training": {"epochs": EPOCHS_OF_A_RUN, "batch_size": 25, "stop_early": False},
     },
 }
 RUNS = [f"even_pairs/{mask}/seed-{seed}" for seed in (0, 1) for mask in ("full", "topk-3")]
-EPOCHS = len(RUNS) * 60
+EPOCHS = len(RUNS) * EPOCHS_OF_A_RUN
 
 
 @dataclass
@@ -111,15 +112,20 @@ def trained(output: str) -> dict[str, Any]:
     }
 
 
+def title(process: psutil.Process) -> str:
+    """What it calls itself."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
 def begun(token: str) -> list[psutil.Process]:
     """All processes that this campaign has begun, by a variable that they inherit; Ray's, which lose theirs, by their names."""
     found, started = [], psutil.Process().create_time()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             ours = process.environ().get(MARK) == token
-            rays = (
-                process.create_time() >= started and process.cmdline()[:1] and process.cmdline()[0].startswith("ray::")
-            )
+            rays = process.create_time() >= started and title(process).startswith("ray::")
             if (ours or rays) and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
@@ -128,7 +134,7 @@ def begun(token: str) -> list[psutil.Process]:
 def descendants(process: subprocess.Popen) -> list[psutil.Process]:
     """Workers of the local engine."""
     with contextlib.suppress(psutil.Error):
-        return [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
+        return [child for child in psutil.Process(process.pid).children() if "spawn_main" in title(child)]
     return []
 
 
@@ -157,7 +163,7 @@ class Campaign:
                 self.check_time()
                 time.sleep(0.1)
             reached = epochs_of(output)
-            what = act[fault](driver)
+            what = act[fault](driver) if not driver.ended() else "too late: all runs were done"
             done.append({"comparison": name, "fault": fault, "epochs before": reached, "what": what})
             print(f"{name}: {fault} after {reached} of {EPOCHS} epochs: {what}", flush=True)
             driver.ended()
@@ -268,7 +274,7 @@ def on_ray(campaign: Campaign, faults: list[str]) -> None:
             nodes = [cluster.add_node(num_cpus=1)]
 
             def killed_worker(driver: Driver) -> str:
-                workers = [process for process in begun(os.environ[MARK]) if process.cmdline()[:1] == ["ray::_task"]]
+                workers = [process for process in begun(os.environ[MARK]) if title(process).startswith("ray::_task")]
                 if not workers:
                     return "no worker at that moment"
                 workers[0].kill()

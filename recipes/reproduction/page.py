@@ -104,11 +104,16 @@ def _table(claims: Iterable[Claim]) -> list[str]:
 
 
 def readme_table(tier: Tier) -> str:
-    """The claims over all tasks, for the README."""
+    """Five claims for the README: those that are decided, then those over all tasks."""
+
+    def rank(claim: Claim) -> tuple[bool, bool, bool]:
+        judged = claim.judgement.verdict
+        return judged is Verdict.NOT_TESTED, judged is Verdict.UNDECIDED, claim.scope is Scope.TASK
+
+    shown = sorted(tier.claims, key=rank)[:5]
     rows = [
         f"| {_words(claim)} | {_setting(claim)} | {effect(claim)} | {verdict(claim)} | [{claim.name}](recipes/results/paper.md) |"
-        for claim in tier.claims
-        if claim.scope is not Scope.TASK
+        for claim in shown
     ]
     return "\n".join(["| claim | setting | effect [95 % interval] | verdict | page |", "|---|---|---|---|---|", *rows])
 

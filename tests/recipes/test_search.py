@@ -15,7 +15,7 @@ from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json_lines
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.schema import Epoch, RunResult, SpecRecord
-from hf_semfocus.training import run as run_module
+from hf_semfocus.training import setup as run_setup
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import train_run
@@ -197,7 +197,7 @@ def test_the_test_split_is_not_looked_at(search, tmp_path, monkeypatch):
         del data["test"]
         return data
 
-    monkeypatch.setattr(run_module, "load_task", without_test)
+    monkeypatch.setattr(run_setup, "load_task", without_test)
     train_run(spec, tmp_path / "without")
     assert outcomes(tmp_path / "plain" / "history.jsonl") == outcomes(tmp_path / "without" / "history.jsonl")
 
