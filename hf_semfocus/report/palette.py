@@ -21,7 +21,6 @@ class Theme:
 
 
 LIGHT = Theme("light", ink="#1b1f24", faint="#6a737d", grid="#e3e6ea", paper="#ffffff", baseline="#3b4046")
-DARK = Theme("dark", ink="#e6e8eb", faint="#9aa4af", grid="#333a43", paper="#161a1f", baseline="#c9ced6")
 
 
 @dataclass(frozen=True)

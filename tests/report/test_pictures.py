@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from hf_semfocus.report import pictures
-from hf_semfocus.report.palette import DARK, LIGHT, mask_styles
+from hf_semfocus.report.palette import LIGHT, mask_styles
 from tests.report.synthetic import update
 
 
@@ -143,8 +143,6 @@ def test_a_mask_has_one_colour_everywhere_and_the_baseline_is_neutral():
     assert list(styles) == masks
     assert len({(style.colour, style.marker) for style in styles.values()}) == len(masks)
     assert styles["full"].colour == LIGHT.baseline
-    dark = mask_styles(masks, "full", DARK)
-    assert [dark[mask].colour for mask in masks[1:]] == [styles[mask].colour for mask in masks[1:]]
     assert mask_styles(["topk:5", "full"], "full")["topk:5"] == mask_styles(["full", "topk:5"], "full")["topk:5"]
 
 
