@@ -37,7 +37,7 @@ ASKED = {
     "name": "faults",
     "tasks": ["even_pairs"],
     "masks": ["full", "topk:3"],
-    "seeds": [0, 1],
+    "seeds": [0],
     "defaults": {
         "length": 12,
         "train_size": 200,
@@ -47,7 +47,7 @@ ASKED = {
         "training": {"epochs": EPOCHS_OF_A_RUN, "batch_size": 25, "stop_early": False},
     },
 }
-RUNS = [f"even_pairs/{mask}/seed-{seed}" for seed in (0, 1) for mask in ("full", "topk-3")]
+RUNS = ["even_pairs/full/seed-0", "even_pairs/topk-3/seed-0"]
 EPOCHS = len(RUNS) * EPOCHS_OF_A_RUN
 
 
