@@ -101,9 +101,9 @@ def test_the_slider_shows_another_epoch_another_row_and_another_layer(browser, p
     look()
     assert page.locator(".slider output").inner_text() == "9"
     assert "epoch 9, training" in page.locator(".maps .said").first.inner_text()
-    page.select_option("select.layer", "1")
+    page.select_option("select.layer", label="2")
     look()
-    page.select_option("select.row", "1")
+    page.select_option("select.row", label="2")
     look()
     assert len(seen) == 4
     assert page.locator(".tokens").inner_text() == "1 1 0 0 0 1"
