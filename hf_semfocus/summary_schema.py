@@ -285,7 +285,8 @@ class Summary(Record):
             return {side: runs.get((entry["task"], mask, seed)) for side, mask in masks.items()}
 
         def ends(entry: Mapping[str, Any], seed: int) -> dict[str, Convergence | None]:
-            return {side: run and run.convergence(entry["quantity"]) for side, run in sides(entry, seed).items()}
+            found = sides(entry, seed).items()
+            return {side: run.convergence(entry["quantity"]) if run else None for side, run in found}
 
         def gaps(entry: Mapping[str, Any], seed: int) -> dict[str, str | None]:
             found = sides(entry, seed).items()

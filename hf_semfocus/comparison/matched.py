@@ -17,7 +17,7 @@ from .statistics import log_interval
 
 LEVELS = 5
 """Training losses at which two runs are compared, evenly spaced in log loss over the range that both went through."""
-COMPARED = {
+COMPARED: dict[Literal["gradient_initial", "gradient", "trajectory"], str] = {
     "gradient_initial": "gradient_norm",  # at the same initial weights
     "gradient": "gradient_norm",
     "trajectory": "trajectory_ratio",

@@ -109,8 +109,8 @@ def summarise_pairs(pairs: Sequence[tuple[Convergence, Convergence]], *, bootstr
         return SpeedUp((), None, None, None, None, None, None, None)
     if all(ratio.exact for ratio in ratios):
         logs = np.log([ratio.lower for ratio in ratios])
-        interval = log_interval(logs, bootstrap_seed=bootstrap_seed)
-        return SpeedUp(ratios, math.exp(logs.mean()), "geometric_mean", *interval, mean_ratio, horizon)
+        start, end, kind = log_interval(logs, bootstrap_seed=bootstrap_seed)
+        return SpeedUp(ratios, math.exp(logs.mean()), "geometric_mean", start, end, kind, mean_ratio, horizon)
     (low, _), (high, _) = median_ratio(ratios)
     bounds = low, None if high == math.inf else high
     return SpeedUp(ratios, low if low == high else None, "median", *bounds, "censoring_bounds", mean_ratio, horizon)

@@ -112,13 +112,9 @@ def check_integer(task: Task, name: str, value: Any, low: int, high: int | None 
 
 def check_folder(task: Task, name: str, value: Any) -> str:
     """The folder's name as text, or ``ValueError``."""
-    try:
-        path = os.fspath(value)
-    except TypeError:
-        path = None
-    if not isinstance(path, str) or not path or "\0" in path:
-        raise ValueError(f"{task.name}: {name} must be a folder's name, without NUL characters, got {value!r}")
-    return path
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ValueError(f"{task.name}: {name} must be a folder's name, got {value!r}")
+    return str(value)
 
 
 def parse_length(text: str) -> int | tuple[int, int]:

@@ -59,8 +59,8 @@ def limits(facts: RunFacts) -> list[str]:
     if not facts.train.reached and spec.training.evaluate_train:
         said.append("**Censored**: it may have learnt the task in more epochs. It is not a trained solution of it.")
     guess = max(base.chance or 0.0, base.majority_accuracy or 0.0)
-    error = math.sqrt(guess * (1 - guess) / spec.test_size)
-    if found["heldout_accuracy"] <= guess + 2 * error:
+    error = math.sqrt(guess * (1 - guess) / (spec.test_size or 1))
+    if (found["heldout_accuracy"] or 0.0) <= guess + 2 * error:
         said.append(
             f"Its held-out accuracy is within two standard errors ({2 * error:.3f}) of guessing, or below: it has not learnt the task."
         )

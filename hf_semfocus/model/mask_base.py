@@ -1,4 +1,4 @@
-"""The base class of every mask strategy: what a strategy is, what it is given, and how its parameters are declared.
+"""The base class of every mask strategy: what a strategy is, and what it is given.
 
 A strategy decides, for every query, which keys it keeps. It is a small frozen dataclass: its parameters are its
 fields, and it has one method to write, :meth:`MaskStrategy.pattern` (fixed by positions) or
@@ -10,85 +10,14 @@ Shapes: B batch, H heads, Q queries, K keys. Rows are queries.
 import contextlib
 import dataclasses
 import math
-import re
-import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
 import torch
 
+from .mask_parameters import allowed_words, is_allowed, largest, parameter
 from .mask_state import MaskState
 from .mask_structure import Structure
-
-
-def parameter(
-    default: Any = dataclasses.MISSING,
-    *,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    above: float | None = None,
-    odd: bool = False,
-    choices: tuple[Any, ...] | None = None,
-    omit_default: bool = False,
-) -> Any:
-    """Declare a parameter of a mask strategy, with the values that it may take.
-
-    The parameter's annotation gives its type: ``int``, ``float`` or ``str``. The first parameter of a strategy is the
-    one written after the colon (``topk:5``), the others are written by name (``random:5;seed=0``).
-
-    Args:
-        default: value when the specification does not give one; without it the parameter is required.
-        minimum, maximum: inclusive bounds.
-        above: exclusive lower bound.
-        odd: whether only odd integers are allowed.
-        choices: the only values allowed.
-        omit_default: whether the canonical specification leaves the parameter out where it has its default: a parameter
-            that came later then changes no name that was written before.
-
-    Example:
-        >>> class Near(MaskStrategy):
-        ...     w: int = parameter(minimum=1, odd=True)
-    """
-    limits = {"minimum": minimum, "maximum": maximum, "above": above, "odd": odd, "choices": choices}
-    return dataclasses.field(default=default, metadata={"limits": limits, "omit_default": omit_default})
-
-
-def _allowed(kind: type, limits: dict[str, Any]) -> str:
-    """Words for the values that a parameter may take, such as ``an odd integer >= 1``."""
-    if limits.get("choices"):
-        return "one of " + ", ".join(map(repr, limits["choices"]))
-    words = {int: "an odd integer" if limits.get("odd") else "an integer", float: "a number", str: "a word"}[kind]
-    bounds = []
-    if limits.get("above") is not None:
-        bounds.append(f"> {limits['above']}")
-    if limits.get("minimum") is not None:
-        bounds.append(f">= {limits['minimum']}")
-    if limits.get("maximum") is not None:
-        bounds.append(f"<= {limits['maximum']}")
-    return " ".join([words, " and ".join(bounds)]).strip()
-
-
-def _largest(kind: type) -> float:
-    """Whole numbers meet int64 positions, and are added to them."""
-    return 2**62 if kind is int else sys.float_info.max
-
-
-def _is_allowed(value: Any, kind: type, limits: dict[str, Any]) -> bool:
-    if limits.get("choices") and value not in limits["choices"]:
-        return False
-    if kind is str:
-        return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]+", value) is not None
-    # bool is an int to Python, not to a reader of `topk:True`.
-    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
-        return False
-    if not abs(value) <= _largest(kind):
-        return False
-    return (
-        (limits.get("minimum") is None or value >= limits["minimum"])
-        and (limits.get("maximum") is None or value <= limits["maximum"])
-        and (limits.get("above") is None or value > limits["above"])
-        and not (limits.get("odd") and value % 2 == 0)
-    )
 
 
 @dataclasses.dataclass
@@ -225,9 +154,9 @@ class MaskStrategy:
             if kind not in (int, float, str):
                 continue
             value = getattr(self, name)
-            if not _is_allowed(value, kind, limits):
-                allowed = _allowed(kind, limits)
-                if kind is int and isinstance(value, int) and value > _largest(kind):
+            if not is_allowed(value, kind, limits):
+                allowed = allowed_words(kind, limits)
+                if kind is int and isinstance(value, int) and value > largest(kind):
                     allowed += " and <= 2**62"
                 raise ValueError(
                     f"mask strategy {self.name or type(self).__name__!r} needs {name}, {allowed}; got {value!r}"
@@ -238,7 +167,7 @@ class MaskStrategy:
     @classmethod
     def describe_parameter(cls, name: str) -> str:
         """Words for what the parameter `name` may be, such as ``an integer >= 1``."""
-        return _allowed(cls.parameter_types[name], cls.parameter_limits[name])
+        return allowed_words(cls.parameter_types[name], cls.parameter_limits[name])
 
     def __str__(self) -> str:
         """The canonical specification, which :func:`parse_mask` turns back into an equal strategy."""

@@ -5,7 +5,8 @@ Positions count from the first valid key, so left padding moves every pattern wi
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy, parameter
+from .mask_base import MaskContext, MaskStrategy
+from .mask_parameters import parameter
 from .mask_registry import register_mask_strategy
 from .mask_structure import Structure
 

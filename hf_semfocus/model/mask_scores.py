@@ -4,7 +4,8 @@ from fractions import Fraction
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy, parameter
+from .mask_base import MaskContext, MaskStrategy
+from .mask_parameters import parameter
 from .mask_registry import register_mask_strategy
 from .mask_structure import Structure
 from .topk import keep_largest, topk_keys

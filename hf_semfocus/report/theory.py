@@ -41,7 +41,7 @@ def _of(summary: Summary) -> Analysis:
 
 def sentences(summary: Summary) -> list[tuple[str, str]]:
     """A verdict and a sentence for each prediction; none claims more than its interval carries."""
-    found = []
+    found: list[tuple[str, str]] = []
     for entry in _of(summary).correlations:
         what = WORDS[entry.quantity]
         points = f"{plural(entry.n, 'point')} on {plural(entry.tasks, 'task')}"

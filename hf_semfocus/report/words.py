@@ -49,7 +49,7 @@ def speed_up_words(found: SpeedUp | SpeedUpEntry) -> Words:
 def direction_counts(ratios: Sequence[Ratio | PairEntry]) -> str:
     """2 faster, 1 slower."""
     directions = [ratio.direction for ratio in ratios]
-    counts = {name: directions.count(name) for name in ("faster", "slower", "equal", "undetermined")}  # type: ignore[arg-type]
+    counts = {name: directions.count(name) for name in ("faster", "slower", "equal", "undetermined")}
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 

@@ -7,6 +7,7 @@ for bit, with no run lost or there twice, and no process, lock or scratch folder
 
 import argparse
 import contextlib
+import logging
 import os
 import random
 import signal
@@ -36,7 +37,7 @@ ASKED = {
     "name": "faults",
     "tasks": ["even_pairs"],
     "masks": ["full", "topk:3"],
-    "seeds": [0, 1],
+    "seeds": [0],
     "defaults": {
         "length": 12,
         "train_size": 200,
@@ -46,7 +47,7 @@ ASKED = {
         "training": {"epochs": EPOCHS_OF_A_RUN, "batch_size": 25, "stop_early": False},
     },
 }
-RUNS = [f"even_pairs/{mask}/seed-{seed}" for seed in (0, 1) for mask in ("full", "topk-3")]
+RUNS = ["even_pairs/full/seed-0", "even_pairs/topk-3/seed-0"]
 EPOCHS = len(RUNS) * EPOCHS_OF_A_RUN
 
 
@@ -249,6 +250,7 @@ def storage() -> Iterator[list[Any]]:
     import fsspec
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     running = [ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)]
     running[0].start()
     host, port = running[0].get_host_and_port()

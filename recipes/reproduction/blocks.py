@@ -22,9 +22,8 @@ PLACES = {
 
 def block(name: str) -> str:
     """What stands between the comments of `name` now."""
-    return re.search(f"<!-- {name}:begin -->\n(.*?)\n?<!-- {name}:end -->", page(name).read_text("utf-8"), re.DOTALL)[
-        1
-    ]
+    pattern = f"<!-- {name}:begin -->\n(.*?)\n?<!-- {name}:end -->"
+    return re.findall(pattern, page(name).read_text("utf-8"), re.DOTALL)[0]
 
 
 def page(name: str) -> Path:
@@ -43,7 +42,8 @@ def with_blocks(blocks: Mapping[str, str]) -> dict[Path, str]:
     for name, text in blocks.items():
         path = page(name)
         before = pages.get(path) or path.read_text("utf-8")
-        pattern = re.compile(f"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-        assert pattern.search(before), f"{path} has no place for {name}"
-        pages[path] = pattern.sub(lambda found, text=text: f"{found[1]}{text}\n{found[2]}", before)
+        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+        head, _, rest = before.partition(begin)
+        assert end in rest, f"{path} has no place for {name}"
+        pages[path] = f"{head}{begin}{text}\n{rest[rest.index(end) :]}"
     return pages

@@ -307,7 +307,7 @@ def test_lost_and_double_files_raise(everything, tmp_path):
     with pytest.raises(ValueError, match=r"spec\.json is missing"):
         summarise(everything)
     (everything / "experiment.json").rename(everything / "histories.tar.xz")  # a stored result, not yet unpacked
-    with pytest.raises(ValueError, match=r"unpack it first: python recipes.reproduction.archive --unpack"):
+    with pytest.raises(ValueError, match=r"unpack it first: python -m recipes.reproduction.archive --unpack"):
         summarise(everything)
 
 

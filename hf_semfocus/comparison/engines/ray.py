@@ -114,9 +114,10 @@ class RayEngine(Engine):
             )
 
     def kinds(self) -> dict[str, float]:
-        """By the nodes' labels; a cluster in which some nodes have none has none."""
+        """By the nodes' labels; where some have one, the others get no run."""
         nodes = [node for node in self._nodes() if self._fit(node)]
-        self._label = next((key for key in (KIND, GPU_KIND) if any(key in node["Labels"] for node in nodes)), KIND)
+        keys = (KIND, GPU_KIND) if self._wanted.gpus else (KIND,)
+        self._label = next((key for key in keys if any(key in node["Labels"] for node in nodes)), KIND)
         kinds: Counter[str] = Counter()
         for node in nodes:
             if self._label in node["Labels"]:
