@@ -90,7 +90,7 @@ def test_what_cannot_be_is_said_and_nothing_is_written(tiny, tmp_path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="attention_gain is 'auto'; allowed where no inputs are at hand: a number"):
         build_model(tiny(model={"attention_gain": "auto"}), build_tokenizer("even_pairs"), 12)
-    with pytest.raises(ValueError, match="attention_gain must be float.* got 'much'"):
+    with pytest.raises(ValueError, match=r"attention_gain must be float.* got 'much'"):
         tiny(model={"attention_gain": "much"})
     with pytest.raises(ValueError, match="target_entropy needs"):
         tiny(model={"target_entropy": 0.5})
