@@ -55,7 +55,9 @@ def test_the_five_rows_are_stored_verdicts_and_leave_out_none_that_is_decided():
         assert re.match(r"\**([a-z ]+)", verdict)[1].strip() == judged["verdict"].replace("_", " ")
         if judged["p"] is not None:
             assert f"p = {judged['p']:.2g}" in effect
-    decided = {name for name, claim in claims.items() if claim["judgement"]["verdict"] in ("supported", "contradicted")}
+    decided = {
+        name for name, claim in claims.items() if claim["judgement"]["verdict"] in ("supported", "contradicted")
+    }
     assert decided <= set(names) or set(names) <= decided
 
 
