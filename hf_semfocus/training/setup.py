@@ -110,8 +110,8 @@ def check_tracker(spec: RunSpec) -> None:
 
 def _project(folder: Path) -> str:
     """What a tracker groups runs by: the comparison's run directory, or the run's folder."""
-    folder = folder.absolute()
-    return folder.parents[3].name if folder.parents[2].name == "runs" else folder.name
+    parents = folder.absolute().parents
+    return parents[3].name if len(parents) > 3 and parents[2].name == "runs" else folder.absolute().name
 
 
 def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:

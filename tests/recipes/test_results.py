@@ -340,9 +340,8 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     (spec,) = experiment.units()
     command = "semfocus compare --config tiny.yaml --output /elsewhere/out/tiny"
     for name in ("stopped", "whole"):
-        training.write_json(
-            tmp_path / name / "experiment.json", training._described(experiment, command, tmp_path / name)
-        )
+        before = training.RunDirectory.read(tmp_path / name, required=False)
+        training.write_json(tmp_path / name / "experiment.json", training._described(experiment, command, before))
     stopped_run(tmp_path / "stopped", spec, after=2)
     (stored_as := tmp_path / "results").mkdir()
     kept = archive.store(tmp_path / "stopped", stored_as / "tiny", pictures=())
@@ -358,7 +357,7 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     assert told["epochs"] == 2
     monkeypatch.setattr("hf_semfocus.training.results.machine", lambda: {**told["machine"], "processor": "another"})
     seen = []
-    result = training.train_run(spec, run, on_epoch=seen.append)
+    result = train_run(spec, run, on_epoch=seen.append)
     whole = training.train_run(spec, tmp_path / "whole" / "runs" / spec.name)
     assert [entry["epoch"] for entry in seen] == [3, 4]
     weights = [
