@@ -330,6 +330,7 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     """To the result it would have had, on a machine that its record tells apart from the first."""
     from hf_semfocus.comparison import compare as training
     from hf_semfocus.experiments.experiment import Experiment
+    from hf_semfocus.training.run import train_run
 
     model = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     options = {"epochs": 4, "batch_size": 50, "stop_early": False}
@@ -358,7 +359,7 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     monkeypatch.setattr("hf_semfocus.training.results.machine", lambda: {**told["machine"], "processor": "another"})
     seen = []
     result = train_run(spec, run, on_epoch=seen.append)
-    whole = training.train_run(spec, tmp_path / "whole" / "runs" / spec.name)
+    whole = train_run(spec, tmp_path / "whole" / "runs" / spec.name)
     assert [entry["epoch"] for entry in seen] == [3, 4]
     weights = [
         path / spec.name / "model" / "model.safetensors" for path in (back / "runs", tmp_path / "whole" / "runs")
