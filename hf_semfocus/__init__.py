@@ -50,6 +50,11 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """The public names too that are not imported yet."""
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "Comparison",
     "Experiment",

@@ -140,7 +140,7 @@ class AttentionCall:
 
 def _rows_of(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
     """Some rows of what may be the same for all."""
-    return tensor if tensor is None or tensor.dim() == 1 or len(tensor) == 1 else tensor[rows]
+    return tensor if tensor is None or tensor.dim() == 1 or tensor.shape[0] == 1 else tensor[rows]
 
 
 def _part_of(tensor: torch.Tensor | None, rows: slice, queries: slice) -> torch.Tensor | None:

@@ -813,7 +813,7 @@ class SemFocusForSequenceClassification(_SemFocusClassifier):
         num_items = kwargs.pop("num_items_in_batch", None)
         outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
         hidden_BLd = outputs.last_hidden_state
-        valid_BL = valid_tokens(self.model.seen_mask(attention_mask), len(hidden_BLd), length)
+        valid_BL = valid_tokens(self.model.seen_mask(attention_mask), hidden_BLd.shape[0], length)
         logits = self.classifier(self.dropout(pool(hidden_BLd, valid_BL, self.config.pooling, length)))
         loss = None
         if labels is not None:
