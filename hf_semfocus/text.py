@@ -5,21 +5,12 @@ import math
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
-from .schema import Convergence
+from .schema import Convergence, ReachRecord
 
 NONE = "–"
 UNDEFINED = "n/a"
-
-
-class _Reach(Protocol):
-    kind: Any
-    left: Any
-    right: Any
-    length: Any
-    fewest: Any
-    most: Any
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -124,7 +115,7 @@ def epochs_text(run: Convergence) -> str:
     return f">{run.epochs}{note}"
 
 
-def reach_text(reach: _Reach) -> str:
+def reach_text(reach: ReachRecord) -> str:
     """How far information travels: "all", "±6 of 20 positions", "own block of 5", "3 to 8 of 20 positions"."""
     if reach.kind == "all":
         return "all"

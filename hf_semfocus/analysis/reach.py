@@ -2,12 +2,13 @@
 "cannot see"."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import torch
 
 from ..model.mask_strategies import MaskStrategy, mask_parts, parse_mask
+from ..schema import ReachRecord
 from ..text import reach_text
 
 
@@ -34,7 +35,7 @@ class Reach:
     @property
     def text(self) -> str:
         """In words: "all", "±6 of 20 positions", "own block of 5", "3 to 8 of 20 positions"."""
-        return reach_text(self)
+        return reach_text(ReachRecord(**asdict(self)))
 
 
 def reach(mask: str | MaskStrategy | Sequence[str | MaskStrategy], length: int, layers: int) -> Reach:

@@ -66,7 +66,8 @@ class RunDirectory:
         asked = (experiment.tasks, experiment.masks, experiment.seeds)
         orders = [_ordered(names, {key[part] for key in found}) for part, names in enumerate(asked)]
         keys = sorted(found, key=lambda key: [order.index(part) for order, part in zip(orders, key, strict=True)])
-        return cls(path, experiment, *orders, tuple(found[key] for key in keys))
+        tasks, masks, seeds = orders
+        return cls(path, experiment, tasks, masks, seeds, tuple(found[key] for key in keys))
 
     def of(self, task: str, mask: str | None = None) -> list[Run]:
         """The runs on a task, of one mask or of all."""

@@ -292,9 +292,9 @@ class Attempt(RunPlace):
         if (latest := max(others, default="")) > self.attempt:
             raise TakenOverError(f"attempt {latest} at {self.bucket.url}/runs/{self.run} has taken this run over")
         records = {}
-        for name in RECORDS:
+        for record in RECORDS:
             with contextlib.suppress(FileNotFoundError):
-                records[name] = (self.folder / name).read_text(encoding="utf-8", errors="replace")
+                records[record] = (self.folder / record).read_text(encoding="utf-8", errors="replace")
         if "log.txt" in records:
             records["log.txt"] = records["log.txt"][-LOG_CHARACTERS:]
         epoch = records.get("history.jsonl", "").count("\n")
@@ -313,7 +313,7 @@ class Attempt(RunPlace):
         self.bucket.write(f"manifests/{self.run}/{name.file}", json.dumps(manifest).encode())
         previous, self.published = self.published, name
         before, self.objects = self.objects, objects
-        if previous not in (None, name):
+        if previous is not None and previous != name:
             self.bucket.remove(f"manifests/{self.run}/{previous.file}")
         named = {entry["object"] for entry in self.objects.values()}
         for entry in before.values():
@@ -435,12 +435,12 @@ class UrlStore(Store):
 
     def refresh(self, models: bool = False, only: str | None = None) -> None:
         """Gets what is new: the records of all runs, or of one, and their models if asked for."""
-        for name in ("experiment.json", "placements.json"):
-            content = self.bucket.read(name)
+        for file in ("experiment.json", "placements.json"):
+            content = self.bucket.read(file)
             if content is None:
-                (self.folder / name).unlink(missing_ok=True)
+                (self.folder / file).unlink(missing_ok=True)
             else:
-                atomic_write(self.folder / name, content.decode())
+                atomic_write(self.folder / file, content.decode())
         files: dict[str, list[str]] = {}
         for path in self.bucket.listed("manifests"):
             run, _, file = path.rpartition("/")

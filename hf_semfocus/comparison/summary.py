@@ -106,9 +106,9 @@ def _task_entry(task: str, runs: Sequence[Run], variants: Iterable[Variant]) -> 
         name=task,
         level=info.level,
         kind=info.kind,
-        length=first and first.length,
-        train_size=first and first.train_size,
-        test_size=first and first.test_size,
+        length=first.length if first else None,
+        train_size=first.train_size if first else None,
+        test_size=first.test_size if first else None,
         chance=info.chance if data.chance is None else data.chance,
         majority_accuracy=data.majority_accuracy,
         label_histogram=data.label_histogram,
@@ -140,13 +140,11 @@ def _run_entry(run: Run, path: Path) -> RunEntry:
     result = run.result or RunResult.model_construct()
     data = result.data or DataRecord()
     started = run.folder is not None
-    epochs: dict[str, int | None] = dict.fromkeys(("epochs_to_tau", "epochs_to_heldout_tau"))
-    seconds: dict[str, float | None] = dict.fromkeys(("seconds_to_tau", "seconds_to_heldout_tau"))
-    if started:
-        for quantity, (_, threshold) in QUANTITIES.items():
-            convergence = run.convergence(quantity)
-            epochs[f"epochs_to_{threshold}"] = convergence.epochs if convergence.reached else None
-            seconds[f"seconds_to_{threshold}"] = run.seconds_to(quantity)
+    further: dict[str, Any] = {"stopped": "settled"} if result.stopped == "settled" else {}
+    for quantity, (_, threshold) in QUANTITIES.items():
+        convergence = run.convergence(quantity) if started else None
+        further[f"epochs_to_{threshold}"] = convergence.epochs if convergence and convergence.reached else None
+        further[f"seconds_to_{threshold}"] = run.seconds_to(quantity) if started else None
     heldout, train = run.values("heldout_accuracy"), run.values("train_accuracy")
     return RunEntry(
         task=task,
@@ -157,8 +155,6 @@ def _run_entry(run: Run, path: Path) -> RunEntry:
         error=result.error,
         epochs_trained=len(run.history),
         budget=run.spec.training.epochs if started else None,
-        **epochs,
-        **seconds,
         train_seconds=run.history[-1].train_seconds if run.history else None,
         seconds=run.history[-1].seconds if run.history else None,
         final_train_accuracy=train[-1] if train else None,
@@ -170,7 +166,7 @@ def _run_entry(run: Run, path: Path) -> RunEntry:
         dispersion=None if run.more else result.dispersion,
         path=run.folder.relative_to(path).as_posix() if run.folder else None,
         history=list(run.history),
-        **({"stopped": "settled"} if result.stopped == "settled" else {}),
+        **further,
     )
 
 
@@ -188,19 +184,19 @@ def _common_epoch(runs: Sequence[Run]) -> int | None:
 def _aggregate(entries: Sequence[RunEntry], common: int | None, runs: Sequence[Run]) -> Aggregate:
     counting = [run for run in entries if run.counts]
     at_common = [run.history[common - 1] for run in runs if run.counts and common and not run.diverged]
-    statuses = [run.status for run in entries]
-    medians: dict[str, float | None] = {}
-    for quantity, prefix in (("train", ""), ("heldout", "heldout_")):
-        medians[f"median_{prefix}epochs"] = _exact(median_epochs([run.convergence(quantity) for run in counting]))
-        medians[f"median_{prefix}seconds"] = _exact(median_seconds(entries, quantity))
+    statuses: list[str] = [run.status for run in entries]
+    numbers: dict[str, Any] = {f"n_{status}": statuses.count(status) for status in (*STATUSES, "unfinished")}
+    prefixes: dict[Quantity, str] = {"train": "", "heldout": "heldout_"}
+    for quantity, prefix in prefixes.items():
+        numbers[f"median_{prefix}epochs"] = _exact(median_epochs([run.convergence(quantity) for run in counting]))
+        numbers[f"median_{prefix}seconds"] = _exact(median_seconds(entries, quantity))
     finals = [run.final_heldout_accuracy for run in counting if run.final_heldout_accuracy is not None]
     epochs = sum(run.epochs_trained for run in counting)
     return Aggregate(
         task=entries[0].task,
         mask=entries[0].mask,
         n_runs=len(entries),
-        **{f"n_{status}": statuses.count(status) for status in (*STATUSES, "unfinished")},
-        **medians,
+        **numbers,
         final_heldout_mean=_mean(finals),
         final_heldout_min=min(finals, default=None),
         final_heldout_max=max(finals, default=None),
@@ -254,7 +250,10 @@ def speedup_entry(
             for seed, base, other in pairs
         ],
         without_pair=without,
-        **{direction: found.count(direction) for direction in ("faster", "slower", "equal", "undetermined")},
+        faster=found.count("faster"),
+        slower=found.count("slower"),
+        equal=found.count("equal"),
+        undetermined=found.count("undetermined"),
         **vars(found),
     )
 

@@ -53,7 +53,9 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[SpeedUpEn
     if not recorded:
         return None
     compared = matched(recorded, baseline)
-    ratios = {(entry.task, entry.mask, entry.quantity): entry.ratio for entry in compared}
+    ratios: dict[tuple[str, str, str], float | None] = {
+        (entry.task, entry.mask, entry.quantity): entry.ratio for entry in compared
+    }
     entries = {(entry.task, entry.mask): entry for entry in speedups if entry.quantity == "train"}
     units = []
     for task, mask in dict.fromkeys(run.key[:2] for run in recorded):
@@ -83,7 +85,7 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[SpeedUpEn
                 mask=mask,
                 k=_only_k(own[0].spec.mask),
                 runs=len(own),
-                speedup=1.0 if mask == baseline else entry and entry.restricted_mean_ratio,
+                speedup=1.0 if mask == baseline else entry.restricted_mean_ratio if entry else None,
                 censored=any(not run.convergence("train").reached for run in own),
                 epochs=[run.convergence("train") for run in own],
                 **{name: finite(value) for name, value in numbers.items()},

@@ -54,9 +54,10 @@ def write_facts(run: Run | Path | str, directory: RunDirectory | None = None) ->
 def run_facts(run: Run | Path | str, directory: RunDirectory | None = None) -> RunFacts:
     """The content of `run.json`: see `write_facts`."""
     if not isinstance(run, Run):
-        folder, run = Path(run), read_run(Path(run))
-        if run is None:
-            raise ValueError(f"{folder} is not a run's folder: it has no spec.json; `semfocus train` makes one")
+        found = read_run(Path(run))
+        if found is None:
+            raise ValueError(f"{Path(run)} is not a run's folder: it has no spec.json; `semfocus train` makes one")
+        return run_facts(found, directory)
     folder, result = run.folder, run.result
     assert folder is not None
     if result is None:

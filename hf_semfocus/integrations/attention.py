@@ -5,7 +5,6 @@ It takes what any model of the attention interface passes. What changes attentio
 Shapes: B batch, H query heads, G key heads, Q queries, K keys, T head dim.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -130,10 +129,12 @@ def _causal(queries: int, keys: int, device: torch.device) -> torch.Tensor | Non
     return (torch.arange(keys, device=device) <= own)[None, None]
 
 
-def _one_dtype(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _one_dtype(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Under autocast, rotary embeddings leave queries and keys in another dtype than values."""
-    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-    return tuple(tensor.to(dtype) for tensor in tensors)
+    dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
 def _sinks(s_aux: torch.Tensor | None, heads: int) -> torch.Tensor | None:

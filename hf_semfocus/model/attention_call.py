@@ -134,7 +134,9 @@ class AttentionCall:
             key_positions=_rows_of(self.key_positions, rows),
             shift=_rows_of(self.shift, rows),
             first_query=self.first_query + (queries.start or 0),
-            **{name: _part_of(getattr(self, name), rows, queries) for name in ("valid", "keep", "bias")},
+            valid=_part_of(self.valid, rows, queries),
+            keep=_part_of(self.keep, rows, queries),
+            bias=_part_of(self.bias, rows, queries),
         )
 
 

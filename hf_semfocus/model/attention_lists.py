@@ -280,7 +280,8 @@ def random_keys(call: AttentionCall, r: int, seed: int) -> tuple[torch.Tensor, t
     where = call.first_query, queries, keys, call.query.device
     if call.valid is None and call.shift is None:
         return _remembered_keys(r, seed, *where)
-    return smallest_ranks(r, seed, *(positions - call.origin for positions in _indices(*where)), call.valid)
+    query_index, key_index = _indices(*where)
+    return smallest_ranks(r, seed, query_index - call.origin, key_index - call.origin, call.valid)
 
 
 @functools.lru_cache(maxsize=64)

@@ -88,7 +88,7 @@ def _plain_errors(cls: type) -> type:
     """What `@strict` refuses becomes a ``ValueError`` of one line: its own errors are not, and run over several."""
     assign: Any = cls.__setattr__
     validate: Any = cls.validate  # type: ignore[attr-defined]
-    kinds = {entry.name: entry.type for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    kinds = {entry.name: entry.type for entry in dataclasses.fields(cls)}
     cls.__validators__["num_labels"] = [_check_count]  # type: ignore[attr-defined]  # a property, and no field
 
     @functools.wraps(assign)

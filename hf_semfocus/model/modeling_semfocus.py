@@ -610,13 +610,13 @@ class SemFocusPreTrainedModel(PreTrainedModel):
         attention_mask: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
         others: dict[str, Any],
-    ) -> tuple[BaseModelOutput, int]:
-        """What the encoder of a head gives, and the length of the input, which it may have lengthened."""
+    ) -> tuple[torch.Tensor, BaseModelOutput, int]:
+        """The last states of a head's encoder, all that it gives, and the length of the input, which it may have lengthened."""
         others["return_dict"] = True  # the head's own decorator makes the tuple, also where the config asks for one
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **others)
         given = input_ids if inputs_embeds is None else inputs_embeds
         assert given is not None  # the encoder has refused it
-        return outputs, given.shape[1]
+        return outputs.last_hidden_state, outputs, given.shape[1]
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """The implementation to use; None means ours.
@@ -811,8 +811,7 @@ class SemFocusForSequenceClassification(_SemFocusClassifier):
             logits ``(B, num_labels)``, and the mean loss where labels are given.
         """
         num_items = kwargs.pop("num_items_in_batch", None)
-        outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
-        hidden_BLd = outputs.last_hidden_state
+        hidden_BLd, outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
         valid_BL = valid_tokens(self.model.seen_mask(attention_mask), hidden_BLd.shape[0], length)
         logits = self.classifier(self.dropout(pool(hidden_BLd, valid_BL, self.config.pooling, length)))
         loss = None
@@ -855,8 +854,8 @@ class SemFocusForTokenClassification(_SemFocusClassifier):
             logits ``(B, L, num_labels)``, and the mean loss over labelled tokens where labels are given.
         """
         num_items = kwargs.pop("num_items_in_batch", None)
-        outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
-        logits = self.classifier(self.dropout(outputs.last_hidden_state[:, :length]))
+        hidden_BLd, outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
+        logits = self.classifier(self.dropout(hidden_BLd[:, :length]))
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, num_items_in_batch=num_items)
@@ -931,8 +930,8 @@ class SemFocusForMaskedLM(SemFocusPreTrainedModel):
             logits ``(B, L, vocab_size)``, and the mean loss over labelled positions where labels are given.
         """
         num_items = kwargs.pop("num_items_in_batch", None)
-        outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
-        hidden_BLd = self.head(outputs.last_hidden_state[:, :length])
+        hidden_BLd, outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
+        hidden_BLd = self.head(hidden_BLd[:, :length])
         if self.config.tie_word_embeddings:
             hidden_BLd = hidden_BLd * self.config.hidden_size**-0.5
         logits = self.decoder(hidden_BLd)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,8 @@ def render(summary: Summary, shown: Sequence[Mapping[str, Any]] = ()) -> str:
         styles=mask_styles(summary.masks, summary.baseline),
         tau=next(taus),
         heldout_tau=next(taus),
-        budget=_only({run.budget for run in runs} - {None}),
-        cut=_only({entry.restricted_at for entry in summary.speedups} - {None}),
+        budget=_only(run.budget for run in runs),
+        cut=_only(entry.restricted_at for entry in summary.speedups),
         unfinished=sum(run.status == "unfinished" for run in runs),
         troubled=[run for run in runs if run.diverged or run.status in ("failed", "unfinished")],
         censored=[run for run in runs if run.status == "censored" and not run.diverged],
@@ -132,7 +132,7 @@ def render(summary: Summary, shown: Sequence[Mapping[str, Any]] = ()) -> str:
 def _entries(summary: Summary) -> list[Entry]:
     """Every task and mask, with all that the page says of it."""
     found = {(finding.task, finding.mask): finding for finding in findings(summary)}
-    speedups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    speedups: dict[tuple[str, str], dict[str, SpeedUpEntry]] = {}
     for entry in summary.speedups:
         speedups.setdefault((entry.task, entry.mask), {})[entry.quantity] = entry
     aggregates = {(entry.task, entry.mask): entry for entry in summary.aggregates}
@@ -369,6 +369,7 @@ def _shared_tau(summary: Summary, name: str) -> str:
     return percent(values.pop()) if len(values) == 1 else percent(None)
 
 
-def _only(values: set[int]) -> int | None:
+def _only(values: Iterable[int | None]) -> int | None:
     """The one value that there is; None where there are none or several."""
-    return values.pop() if len(values) == 1 else None
+    known = {value for value in values if value is not None}
+    return known.pop() if len(known) == 1 else None

@@ -187,12 +187,8 @@ def dispersion_points(summary: Summary) -> list[dict[str, Any]]:
             spread = run.dispersion
             if (run.task, run.mask) == (entry.task, entry.mask) and spread and spread.full.mean:
                 known += [spread.mask.mean / spread.full.mean] if spread.mask.mean is not None else []
-        if entry.estimate is not None:
-            kind, speedup = "exact", entry.estimate
-        elif entry.low:
-            kind, speedup = "more", entry.low
-        else:
-            kind, speedup = "less", entry.high
+        kind = "exact" if entry.estimate is not None else "more" if entry.low else "less"
+        speedup = entry.estimate if entry.estimate is not None else entry.low or entry.high
         if known and speedup:
             points.append({"task": entry.task, "mask": entry.mask, "ratio": float(np.mean(known)),
                            "speedup": speedup, "kind": kind})  # fmt: skip
@@ -317,7 +313,7 @@ def _speedup_panel(
         place, style = places[entry.task, entry.mask], styles[entry.mask]
         if entry.estimate is not None:
             axes.barh(place, entry.estimate - 1, left=1, height=0.5, color=style.colour, alpha=0.85)
-            if entry.interval_kind in INTERVALS:
+            if entry.interval_kind in INTERVALS and entry.low is not None and entry.high is not None:
                 axes.plot([entry.low, entry.high], [place] * 2, color=theme.ink, linewidth=1.4, marker="|")
         elif entry.low or entry.high:
             _bounded_bar(axes, entry, place, style)
@@ -342,6 +338,7 @@ def _bounded_bar(axes: Axes, entry: SpeedUpEntry, place: int, style: Style) -> N
         axes.barh(place, high - low, left=low, **looks)
         return
     bound = low or high
+    assert bound
     axes.barh(place, bound - 1, left=1, **looks)
     direction = 1 if low else -1
     axes.annotate("", (bound, place), xytext=(22 * direction, 0), textcoords="offset points",

@@ -23,8 +23,8 @@ def snapshots(summary: Summary, run_dir: Path) -> list[dict[str, Any]]:
     found = []
     for task in (task.name for task in summary.tasks):
         for seed in summary.seeds:
-            runs = [run for run in summary.runs if (run.task, run.seed) == (task, seed) and run.path]
-            taken = {run.mask: _files(run_dir / run.path) for run in runs}
+            runs = [run for run in summary.runs if (run.task, run.seed) == (task, seed)]
+            taken = {run.mask: _files(run_dir / run.path) for run in runs if run.path}
             taken = {mask: files for mask, files in taken.items() if files}
             if taken:
                 found.append((task, seed, runs, taken))
@@ -42,7 +42,8 @@ def _task(task: str, seed: int, runs: list[RunEntry], taken: dict[str, dict[int,
         shape, tokens = first["weights"].shape, first["tokens"].tolist()
     one_row = int(np.prod(shape[1:]))
     rows = max(1, min(shape[0], most // (one_row * sum(map(len, taken.values())))))
-    masks, used = [], 0
+    masks: list[dict[str, Any]] = []
+    used = 0
     for run in runs:
         files = taken.get(run.mask, {})
         used += one_row * rows * len(files)

@@ -34,7 +34,9 @@ def predicted_panel(axes: Axes, summary: Summary, name: str, theme: Theme = LIGH
     prepare(axes, theme)
     axes.set_yscale("log")
     axes.axhline(1, color=theme.faint, linewidth=1)
-    for unit in (unit for unit in _units(summary) if unit.get(name) is not None):
+    for unit in _units(summary):
+        if unit.get(name) is None or unit.speedup is None:
+            continue
         style = styles[unit.mask]
         axes.plot(unit[name], unit.speedup, style.marker, color=style.colour, markersize=6, gid=f"mask:{unit.mask}",
                   markerfacecolor=theme.paper if unit.censored else style.colour)  # fmt: skip

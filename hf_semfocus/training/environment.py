@@ -14,6 +14,7 @@ import torch
 from accelerate import PartialState
 
 from ..products import products_in_use
+from ..schema import Machine
 
 PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "numpy")
 
@@ -48,7 +49,7 @@ def total_memory() -> int | None:
         return None
 
 
-def machine() -> dict[str, str | int]:
+def machine() -> Machine:
     """The machine, and who computes its products, for reports: seconds mean nothing without it."""
     return {
         "platform": platform.platform(),

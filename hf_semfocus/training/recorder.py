@@ -190,7 +190,7 @@ def _fill(entry: Epoch, numbers: dict[str, Any]) -> None:
         setattr(entry, name, value)
 
 
-def _numbers(split: str, measured: Accuracy | None) -> dict[str, float | None]:
+def _numbers(split: str, measured: Accuracy | None) -> dict[str, Any]:
     if measured is None:
         return dict.fromkeys((f"{split}_accuracy", f"{split}_token_accuracy", f"{split}_loss"))
     return {

@@ -61,7 +61,7 @@ def run_result(spec: RunSpec, model, rows: Mapping[str, TensorRows], log: list[d
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         data=_baselines(rows["train"], labels),
         reach=ReachRecord(**asdict(reached)),
-        dispersion=Dispersion(**probe_dispersion(model, probe)) if stopped != "diverged" else None,
+        dispersion=Dispersion.model_validate(probe_dispersion(model, probe)) if stopped != "diverged" else None,
         initial_analysis=initial_analysis(log),
         initial_attention=start,
         processes=process_state().num_processes,

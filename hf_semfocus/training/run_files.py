@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..files import parse_record, read_record
-from ..schema import Convergence, Epoch, Quantity, RunResult, SpecRecord
+from ..schema import Convergence, Epoch, Quantity, RunResult, SpecRecord, Status
 
 QUANTITIES: dict[Quantity, tuple[str, str]] = {
     "train": ("train_accuracy", "tau"),
@@ -40,7 +40,7 @@ class Run:
         return self.spec.label
 
     @property
-    def status(self) -> str:
+    def status(self) -> Status:
         """`reached`, `censored`, `diverged`, `failed`, or `unfinished`."""
         return "unfinished" if self.result is None or self.more else self.result.status
 

@@ -68,7 +68,8 @@ class RayEngine(Engine):
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         import ray
 
-        self._ray, self._wanted = ray, wanted
+        self._ray: Any = ray
+        self._wanted = wanted
         self._connected = not ray.is_initialized()
         if self._connected:
             _connect(ray, wanted.address)
@@ -89,7 +90,7 @@ class RayEngine(Engine):
             retry_exceptions=False,
             runtime_env={"env_vars": worker_environment(wanted.cpus)},
         )
-        self._board = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
+        self._board: Any = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
