@@ -4,6 +4,7 @@ accelerate launch --config_file recipes/accelerate/two.yaml recipes/accelerator_
 """
 
 import argparse
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -14,7 +15,7 @@ from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification, SemFo
 from hf_semfocus.data import TaskCollator, build_tokenizer, load_task, task_info
 
 
-def train(task: str, mask: str, output: str, epochs: int = 10, **data_options: int) -> float:
+def train(task: str, mask: str, output: str, epochs: int = 10, **data_options: Any) -> float:
     """Held-out accuracy of whole rows after the last epoch; the model and its tokenizer are saved in `output`."""
     # The processes share each batch, and its order has a seed of its own: a run is the same on one and on two.
     loading = DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True, data_seed=0)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import transformers
 from small_models import LENGTHS, architectures, small_inputs, small_model
+from transformers import PreTrainedModel
 
 from hf_semfocus import apply_attention, register_attention
 from hf_semfocus.files import atomic_write
@@ -96,7 +97,7 @@ def in_steps(model: torch.nn.Module, inputs: dict[str, Any]) -> bool:
     return close(torch.cat(pieces, dim=1), whole)
 
 
-def checks(model: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, Callable[[], bool]]:
+def checks(model: PreTrainedModel, inputs: dict[str, Any]) -> dict[str, Callable[[], bool]]:
     """What must hold with sparse attention if it holds with the model's own."""
     takes = inspect.signature(model.forward).parameters
     found: dict[str, Callable[[], bool]] = {}
@@ -116,7 +117,7 @@ def passes(check: Callable[[], bool]) -> bool:
         return False
 
 
-def examine(name: str, cls: type) -> tuple[dict[str, str], str]:
+def examine(name: str, cls: type[PreTrainedModel]) -> tuple[dict[str, str], str]:
     """What each mask does, and the reason where one is refused or wrong. Raises what the model raises on its own."""
     model = small_model(name, cls)
     try:
@@ -159,7 +160,7 @@ def examine(name: str, cls: type) -> tuple[dict[str, str], str]:
     return verdicts, "; ".join(f"`{mask}`: {why}" for mask, why in reasons.items())
 
 
-def own_attention(model: torch.nn.Module, name: str) -> bool:
+def own_attention(model: PreTrainedModel, name: str) -> bool:
     try:
         model.set_attn_implementation(name)
     except ValueError:

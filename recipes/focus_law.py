@@ -76,7 +76,7 @@ def read_focus_runs(run_dir: Path) -> list[FocusRun]:
         start = (run.result and run.result.initial_attention) or untrained_attention(
             RunSpec.from_dict(run.spec.to_json())
         )
-        if start is None:
+        if start is None or start.entropy is None or start.dispersion_all is None:
             raise ValueError(f"{run.folder} has inputs of one token, which have no entropy")
         model = run.spec.model
         normalizer = model.get("normalizer", "softmax")
@@ -202,8 +202,9 @@ def matched(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> tupl
     designs = {}
     for task in _tasks(own):
         found = [_design([r for r in own if (r.task, r.seed) == (task, seed)], mask, baseline) for seed in seeds]
-        if all(design is not None for design in found):
-            designs[task] = found
+        known = [design for design in found if design is not None]
+        if len(known) == len(seeds):
+            designs[task] = known
     if not designs:
         return Judgement(Verdict.NOT_TESTED, 0), ()
     values = []
@@ -296,7 +297,7 @@ def exception(runs: Sequence[FocusRun], task: str, mask: str, baseline: str = "f
             name: _log_ratios([run for run in own if (run.task, run.seed) == (name, seed)], mask, baseline)[gain]
             for name in _tasks(own)
         }
-        values.append(ratios.pop(task) - np.mean(list(ratios.values())))
+        values.append(ratios.pop(task) - float(np.mean(list(ratios.values()))))
     judged = judge_values(values)
     differs = judged.p is not None and judged.p <= LEVEL
     return replace(judged, verdict=Verdict.SUPPORTED) if differs else judged

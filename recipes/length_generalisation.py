@@ -24,7 +24,7 @@ from rich.console import Console
 from transformers.utils import logging
 
 from hf_semfocus.cli.progress import EpochBar
-from hf_semfocus.data import label_statistics, load_task, task_info
+from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
 from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, mask_slug
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
@@ -74,7 +74,9 @@ def size_in_words(options: argparse.Namespace) -> str:
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Trains what is missing and measures every length: rows of {mask, seed, length, accuracy}, and what they stand beside."""
-    rows, baselines, console = [], {}, Console()
+    rows, console = [], Console()
+    baselines: dict[int, list[float]] = {}
+    pad_token_id = build_tokenizer(options.task).pad_token_id
     for seed in options.seeds:
         data = None
         for mask in options.masks:
@@ -88,12 +90,12 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             )
             model = cls.from_pretrained(folder / "model")
             if torch.accelerator.is_available():
-                model = model.to(torch.accelerator.current_accelerator())
+                model = model.to(torch.accelerator.current_accelerator())  # type: ignore[arg-type]  # the wrapper around `to` loses `self`
             # The same rows for every mask.
             data = data or load_task(options.task, **spec.data_options())
             splits = {options.length: "test"} | {length: f"length_{length}" for length in sorted(options.lengths)}
             for length, split in splits.items():
-                found = measure_accuracy(model, TensorRows(data[split], model.config.pad_token_id), 250)
+                found = measure_accuracy(model, TensorRows(data[split], pad_token_id), 250)
                 rows.append({"mask": spec.mask, "seed": seed, "length": length, "accuracy": found.accuracy})
                 rows[-1] |= {"epochs_trained": result.epochs_trained, "status": result.status}
                 statistics = label_statistics(data[split], options.task)

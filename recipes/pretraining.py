@@ -13,6 +13,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,9 @@ def fine_tuned(
 
 
 def to_device(model: PreTrainedModel) -> PreTrainedModel:
-    return model.to(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else model
+    if not torch.accelerator.is_available():
+        return model
+    return model.to(torch.accelerator.current_accelerator())  # type: ignore[arg-type]  # the wrapper around `to` loses `self`
 
 
 def check_settings(options: argparse.Namespace) -> None:
@@ -186,7 +189,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     console = Console()
     info = task_info(options.task)
     token_task = info.kind == "token_classification"
-    cls = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
+    cls: type[PreTrainedModel] = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
     tokenizer = build_tokenizer(options.task)
     runs, majority, majority_token = [], [], []
     for seed in options.seeds:
@@ -198,7 +201,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         statistics = label_statistics(data["test"], options.task)
         majority.append(statistics["majority_sequence_accuracy" if token_task else "majority_accuracy"])
         for mask in options.masks:
-            labels = {
+            labels: dict[str, Any] = {
                 "id2label": dict(enumerate(info.labels)),
                 "label2id": {name: i for i, name in enumerate(info.labels)},
             }
@@ -217,8 +220,10 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                 write_json(done, {"history": history, "majority_token": most})  # last: only now is it whole
             first = read_json(done)
             majority_token.append(first["majority_token"])
-            starts = {"pretrained": lambda folder=folder, labels=labels: cls.from_pretrained(folder, **labels)}
-            starts["scratch"] = lambda config=config: cls(config)
+            starts: dict[str, Callable[[], PreTrainedModel]] = {
+                "pretrained": partial(cls.from_pretrained, folder, **labels),
+                "scratch": partial(cls, config),
+            }
             for start, make in starts.items():
                 kept = options.output / "runs" / mask_slug(config.mask) / f"seed-{seed}" / f"{start}.json"
                 if not kept.is_file():

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -54,8 +55,8 @@ LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_lay
 KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "mlp_layer_types")
 
 #: What names do not tell.
-ROTATION = {"rope_type": "default", "rope_theta": 10000.0}
-SECTIONS = {"rope_parameters": {**ROTATION, "mrope_section": [2, 1, 1]}}
+ROTATION: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
+SECTIONS: dict[str, dict[str, Any]] = {"rope_parameters": {**ROTATION, "mrope_section": [2, 1, 1]}}
 OVERRIDES: dict[str, dict[str, Any]] = {
     "falcon_h1": {"mamba_d_ssm": 64, "mamba_d_head": 16, "mamba_n_heads": 4},
     "gemma3n_text": {"num_kv_shared_layers": 0},
@@ -78,9 +79,10 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "qwen2_vl_text": SECTIONS,
     "qwen2_5_vl_text": SECTIONS,
     "hy_v4_vl_text": SECTIONS,
-} | {
-    name: {"rope_parameters": SECTIONS["rope_parameters"] | {"partial_rotary_factor": 1.0}}
-    for name in ("glm4v_text", "glm4v_moe_text", "glm_image_text", "glm_ocr_text")
+    **{
+        name: {"rope_parameters": SECTIONS["rope_parameters"] | {"partial_rotary_factor": 1.0}}
+        for name in ("glm4v_text", "glm4v_moe_text", "glm_image_text", "glm_ocr_text")
+    },
 }
 
 MAPPINGS = [
@@ -92,7 +94,7 @@ MAPPINGS = [
 ]  # fmt: skip
 
 
-def architectures() -> Iterator[tuple[str, type]]:
+def architectures() -> Iterator[tuple[str, type[PreTrainedModel]]]:
     """Name and class of every architecture that Transformers itself has a model for."""
     for name in CONFIG_MAPPING:
         found = None
@@ -107,7 +109,7 @@ def architectures() -> Iterator[tuple[str, type]]:
             yield name, found
 
 
-def small_model(name: str, cls: type) -> torch.nn.Module:
+def small_model(name: str, cls: type[PreTrainedModel]) -> PreTrainedModel:
     """A model of the architecture with spread-out weights, so that attention is neither uniform nor one key's.
 
     Raises:
@@ -153,7 +155,7 @@ def _lowered(fields: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
     heads = ("num_attention_heads", "num_key_value_heads")
     if set(heads) <= lower.keys() and fields[heads[0]] == fields[heads[1]]:
         lower[heads[1]] = lower[heads[0]]  # latent attention has as many of the one as of the other
-    kinds = next((fields[name] for name in KINDS_OF_LAYERS if isinstance(fields.get(name), list)), [])
+    kinds: list[str] = next((fields[name] for name in KINDS_OF_LAYERS if isinstance(fields.get(name), list)), [])
     layers = min(4, max(2, len(set(kinds))))
     before = next((fields[name] for name in LAYERS if isinstance(fields.get(name), int)), 0)
     for name, value in fields.items():
@@ -176,7 +178,7 @@ def _plain_rotation(parameters: dict[str, Any]) -> dict[str, Any]:
     return {"rope_theta": 10000.0, "rope_type": "default"} | kept | sections
 
 
-def small_inputs(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def small_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Two texts, the second one shorter and padded on its right; or images, or sound, as the model's forward pass takes them."""
     generator = torch.Generator().manual_seed(1)
     takes = inspect.signature(model.forward).parameters

@@ -39,14 +39,15 @@ KEYS = ("1", "2", "4", "8", "16", "32", "full")
 CUTOFF = 10
 COLUMNS = ("keys", "trained", "mrr", "mrr_low", "mrr_high", "recall_at_1", "cosine_to_dense", "cpu_seconds_training")
 Pair = tuple[str, str]
+Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def definitions(tree: ast.AST) -> Iterator[ast.AST]:
+def definitions(tree: ast.Module) -> Iterator[Definition]:
     """The tree and the definitions in it, level by level; much faster than `ast.walk`, which looks into expressions."""
-    waiting = deque([tree])
+    waiting: deque[ast.AST] = deque([tree])
     while waiting:
         node = waiting.popleft()
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, Definition):
             yield node
         inner = ast.iter_child_nodes(node)
         waiting.extend(child for child in inner if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case))
@@ -163,7 +164,8 @@ def train(encoder: Encoder, pairs: list[Pair], options: argparse.Namespace, tick
     torch.manual_seed(options.seed)
     drawn = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=options.learning_rate)
-    started_at, order = time.process_time(), []
+    started_at = time.process_time()
+    order: list[int] = []
     encoder.model.train()
     for _ in range(options.steps):
         if len(order) < options.batch_size:

@@ -122,7 +122,7 @@ def median_ratio(ratios: Sequence[Ratio]) -> "tuple[Bound, Bound]":
 
 
 def log_interval(
-    logs: np.ndarray, *, bootstrap_seed: int = 0
+    logs: Sequence[float] | np.ndarray, *, bootstrap_seed: int = 0
 ) -> tuple[float, float, IntervalKind] | tuple[None, None, None]:
     """A 95 % interval for the geometric mean, from log ratios (n,): low, high, kind; three None below three pairs.
 

@@ -23,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 WIDTH, LAYERS, LENGTH = 64, 5, 40
@@ -42,7 +42,7 @@ def worker() -> None:
         from hf_semfocus.products import use_fast_products
 
         use_fast_products()
-    made: dict[tuple[str, int], object] = {}
+    made: dict[tuple[str, int], Callable[[], None]] = {}
     for line in sys.stdin:
         what, mask, *rest = json.loads(line)
         if what == "steps":
@@ -50,18 +50,18 @@ def worker() -> None:
             if (mask, batch) not in made:
                 made[mask, batch] = make_step(mask, batch)
                 for _ in range(3):
-                    made[mask, batch]()  # type: ignore[operator]
+                    made[mask, batch]()
             seconds = []
             for _ in range(count):
                 start = time.perf_counter()
-                made[mask, batch]()  # type: ignore[operator]
+                made[mask, batch]()
                 seconds.append(time.perf_counter() - start)
         else:
             seconds = whole_epochs(mask, *rest)
         print(json.dumps(seconds), flush=True)
 
 
-def make_step(mask: str, batch: int):
+def make_step(mask: str, batch: int) -> Callable[[], None]:
     """One step of clipped SGD on fixed rows."""
     import torch
 
@@ -69,7 +69,7 @@ def make_step(mask: str, batch: int):
 
     torch.manual_seed(0)
     config = SemFocusConfig(
-        vocab_size=8, num_labels=2, mask=mask, num_hidden_layers=LAYERS, norm_position="pre", hidden_dropout=0.01,
+        vocab_size=8, mask=mask, num_hidden_layers=LAYERS, norm_position="pre", hidden_dropout=0.01,
         attention_dropout=0.01, position_embedding_type="sinusoidal", max_position_embeddings=64,
     )  # fmt: skip
     model = SemFocusForSequenceClassification(config).train()
@@ -117,8 +117,7 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
 def whole_epochs(mask: str, count: int) -> list[float]:
     """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
     RunSpec = module("experiments.spec", "training.spec").RunSpec
-    from hf_semfocus.training import run
-
+    run = importlib.import_module("hf_semfocus.training.run")
     train_run = getattr(run, "train_run", None) or run.run_unit  # as it was called before
     plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))

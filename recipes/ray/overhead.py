@@ -15,6 +15,7 @@ import psutil
 from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.engines.base import Engine, Job, Outcome
 from hf_semfocus.files import atomic_write
+from hf_semfocus.schema import RunResult
 
 ROOT = Path(__file__).parents[2]
 SLOTS = 2
@@ -24,7 +25,7 @@ LOOKS = 5
 def sleeps(job: Job, cpus: int, tell) -> Outcome:
     """A run of so many seconds, with a result of the usual size."""
     time.sleep(job.spec["seconds"])
-    return Outcome({"status": "reached", "epochs_trained": 10, "text": "x" * 3000})
+    return Outcome(RunResult(status="reached", epochs_trained=10, error="x" * 3000))
 
 
 def measured(engine: Engine, runs: int, seconds: float) -> tuple[float, list[float]]:

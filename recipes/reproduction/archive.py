@@ -127,10 +127,10 @@ def lost(earlier: Summary, now: Summary) -> str | None:
             training = {name: value for name, value in task.hyperparameters["training"].items() if name != "epochs"}
             told = {"length": task.length, "model": task.hyperparameters["model"], "training": training}
             settings[which, task.name] = told if task.length is not None else None
-    for task in (task.name for task in earlier.tasks):
-        own, new = settings["earlier", task], settings.get(("now", task))
+    for name in (task.name for task in earlier.tasks):
+        own, new = settings["earlier", name], settings.get(("now", name))
         if own is not None and new is not None and own != new:
-            return f"another comparison, with other settings of {task}"
+            return f"another comparison, with other settings of {name}"
     before, after = (
         {
             f"{run.task}/{run.mask}/seed-{run.seed}"
@@ -307,7 +307,7 @@ def counts(summary: Summary) -> dict[str, int]:
     """How many runs were asked for, and what became of them. "missing" runs were never started."""
     runs = summary.runs
     missing = sum(run.path is None for run in runs)
-    statuses = [run.status for run in runs]
+    statuses: list[str] = [run.status for run in runs]
     found = {"asked": len(runs), "finished": sum(status in STATUSES and status != "failed" for status in statuses)}
     found |= {status: statuses.count(status) for status in STATUSES}
     return {**found, "unfinished": statuses.count("unfinished") - missing, "missing": missing}

@@ -65,12 +65,13 @@ SWEEPS = {
 }
 
 
-def quickstart_section(summary: dict) -> str:
+def quickstart_section(summary: Summary) -> str:
     """What was run in the quickstart, the table, the picture."""
-    machine = summary["machine"]
-    longest = sum(run["seconds"] for run in summary["runs"]) / 60
+    machine = summary.machine
+    assert machine is not None
+    longest = sum(run.seconds or 0.0 for run in summary.runs) / 60
     about = (
-        f"{summary['note']} Run on {machine['cores']} cores ({machine['processor']}); {longest:.1f} minutes of one core "
+        f"{summary.note} Run on {machine['cores']} cores ({machine['processor']}); {longest:.1f} minutes of one core "
         "in all. Seconds vary with the machine, epochs hardly."
     )
     path = linked("quickstart", "recipes/results/quickstart/curves.png")
@@ -325,7 +326,9 @@ def sweep_picture(stored: Mapping[str, Summary], mask: str = "topk:5") -> Figure
                     axes.plot(place, run.epochs_to_tau if reached else run.budget, style.marker if reached else "^",
                               color=style.colour, alpha=0.8, markersize=5.5, fillstyle="full" if reached else "none")  # fmt: skip
                 middle = statistics.median_low(run.epochs_to_tau or math.inf for run in runs)
-                medians.append((scores, min(middle, max(run.budget for run in runs)), middle == math.inf))
+                medians.append(
+                    (scores, min(middle, max(run.budget or run.epochs_trained for run in runs)), middle == math.inf)
+                )
             for before, after in itertools.pairwise(medians):
                 bound = before[2] or after[2]  # the median is known to lie above, and not where
                 ends = zip(before[:2], after[:2], strict=True)

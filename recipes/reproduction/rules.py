@@ -178,8 +178,8 @@ def faster(summaries: Sequence[Summary], task: str, mask: str) -> Verdict:
     if one.way == "undetermined":
         ends = []
         for name in ("full", mask):
-            finals = [run.final_train_accuracy for run in measured(runs_of(summaries, task, name))]
-            finals = [value for value in finals if value is not None]
+            ended = measured(runs_of(summaries, task, name))
+            finals = [value for run in ended if (value := run.final_train_accuracy) is not None]
             if finals:
                 ends.append(f"{name} {min(finals):.3f}–{max(finals):.3f}")
         if ends:
@@ -246,9 +246,10 @@ def fits_all(summaries: Sequence[Summary], tasks: Sequence[str]) -> Verdict:
         done = finished(runs)
         got = sum(run.epochs_to_tau is not None for run in runs)
         text = f"{got} of {len(done)} runs"
-        missed = [run.final_train_accuracy for run in done if run.epochs_to_tau is None]
-        if missed:
-            text += f", the others at {min(missed):.3f}–{max(missed):.3f} when the budget ended"
+        missed = [run for run in done if run.epochs_to_tau is None]
+        finals = [value for run in missed if (value := run.final_train_accuracy) is not None]
+        if finals:
+            text += f", the others at {min(finals):.3f}–{max(finals):.3f} when the budget ended"
         # The end of a budget is not the opposite of the claim: a longer one might do.
         enough = len(done) >= FEWEST_PAIRS
         way = "open" if missed and enough else "up" if enough and len(done) == len(runs) else "missing"
@@ -341,9 +342,9 @@ def near_chance(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -
     cases = {}
     for mask in _asked(summaries, masks):
         runs = runs_of(summaries, task, mask)
-        done = [run for run in measured(runs) if run.final_heldout_accuracy is not None]
-        finals = [run.final_heldout_accuracy for run in done]
-        limit = max((value for run in done for value in (run.chance, run.majority_accuracy) if value), default=1.0)
+        done = [(run, value) for run in measured(runs) if (value := run.final_heldout_accuracy) is not None]
+        finals = [value for _, value in done]
+        limit = max((value for run, _ in done for value in (run.chance, run.majority_accuracy) if value), default=1.0)
         if len(finals) < FEWEST_PAIRS or len(finals) < len(runs):
             cases[mask] = Side("missing", f"{len(finals)} finished runs")
             continue
@@ -377,7 +378,7 @@ def like_full(summaries: Sequence[Summary], tasks: Sequence[str], mask: str, oth
 
 def robust(stored: Stored, tasks: Sequence[str], mask: str, variants: Sequence[str]) -> Verdict:
     """The mask learns faster under each variant on each task."""
-    cases = {}
+    cases: dict[str, Side] = {}
     for name in variants:
         summaries = [stored[name]] if name in stored else []
         cases |= {f"{name}, {task}": side(entry_of(summaries, task, mask)) for task in tasks}
@@ -447,5 +448,5 @@ def tuned(
 
 
 def _cost(runs: Sequence[RunEntry]) -> tuple[int, float]:
-    epochs = sum(run.epochs_to_tau or run.budget for run in runs)
+    epochs = sum(run.epochs_to_tau or run.budget or run.epochs_trained for run in runs)
     return epochs, -fmean(run.final_train_accuracy or 0.0 for run in runs)
