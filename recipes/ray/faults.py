@@ -51,6 +51,9 @@ RUNS = ["even_pairs/full/seed-0", "even_pairs/topk-3/seed-0"]
 EPOCHS = len(RUNS) * EPOCHS_OF_A_RUN
 
 
+UNKNOWN = dict.fromkeys(("lost", "unasked", "differing", "starts"), "?")
+
+
 @dataclass
 class Driver:
     """`semfocus compare`, started again whenever it ended before its time."""
@@ -165,7 +168,8 @@ class Campaign:
                 time.sleep(0.1)
             reached = epochs_of(output)
             what = act[fault](driver) if not driver.ended() else "too late: all runs were done"
-            done.append({"comparison": name, "fault": fault, "epochs before": reached, "what": what})
+            done.append({"comparison": name, "fault": fault, "epochs before": reached, "what": what, **UNKNOWN})
+            self.rows.append(done[-1])
             print(f"{name}: {fault} after {reached} of {EPOCHS} epochs: {what}", flush=True)
             driver.ended()
         while not driver.ended():
@@ -178,7 +182,8 @@ class Campaign:
             "differing": sum(found[run] != expected[run] for run in expected.keys() & found.keys()),
             "starts": driver.starts,
         }
-        self.rows += [{**row, **came} for row in done]
+        for row in done:
+            row.update(came)
 
     def check_time(self) -> None:
         """Ends a campaign that has gone on for too long."""
@@ -382,7 +387,11 @@ def main() -> int:
                 print(f"--- {log.name}\n{log.read_text()[-1500:]}", file=sys.stderr)
     told = {"seed": options.seed, "rows": campaign.rows, "left behind": left, "note": note}
     minutes = (time.monotonic() - began) / 60
-    bad = note or sum(left.values()) or any(row["lost"] + row["unasked"] + row["differing"] for row in campaign.rows)
+    bad = (
+        note
+        or sum(left.values())
+        or any(row[name] != 0 for row in campaign.rows for name in ("lost", "unasked", "differing"))
+    )
     command = f"python recipes/ray/faults.py --seed {options.seed} --moments {options.moments}"
     if options.on:
         command += f" --on {' '.join(options.on)}"
