@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from ..experiments.presets import preset
 
     if (options.preset is None) == (options.config is None):
-        raise ValueError("give either --preset NAME or --config FILE")
+        raise ValueError("give one of --preset NAME and --config FILE, and not both")
     base = preset(options.preset) if options.preset is not None else Experiment.from_yaml(options.config)
     settings = asked(options)
     imports = {"imports": settings.pop("imports")} if "imports" in settings else {}

@@ -101,7 +101,9 @@ class Experiment:
             if (other := slugs.setdefault(mask_slug(mask), mask)) != mask:
                 raise ValueError(f"{other!r} and {mask!r} would share a folder; allowed: names that differ in more")
         if experiment.baseline not in experiment.masks:
-            raise ValueError(f"baseline is {experiment.baseline!r}; allowed: one of {', '.join(experiment.masks)}")
+            raise ValueError(
+                f"baseline is {experiment.baseline!r}; allowed: one of the masks, {', '.join(experiment.masks)}; add it to them"
+            )
         experiment.units()
         return experiment
 

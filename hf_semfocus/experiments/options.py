@@ -13,11 +13,17 @@ from pydantic import ConfigDict, ValidationError
 from ..text import did_you_mean
 
 T = TypeVar("T")
+PLAIN = {
+    "dictionary": "mapping", "tuple": "list", "a valid string": "a text", "a valid integer": "a whole number", "a valid number": "a number",
+}  # fmt: skip
+"""pydantic's names of types as people write them."""
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
     """A YAML or JSON file that holds a mapping; anything else raises `ValueError` naming the file."""
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; allowed: a YAML or JSON file")
     try:
         values: Any = OmegaConf.to_container(OmegaConf.load(path))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
@@ -62,7 +68,9 @@ def parse(cls: type[T], values: Any, what: str) -> T:
     try:
         return cls(**{str(name): value for name, value in values.items()})
     except ValidationError as error:
-        raise ValueError(_one_line(error.errors()[0], [entry.name for entry in fields(cls)], what)) from None  # type: ignore[arg-type]
+        # A mistyped name may be why another is missing.
+        first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
+        raise ValueError(_one_line(first, [entry.name for entry in fields(cls)], what)) from None  # type: ignore[arg-type]
 
 
 def _one_line(error: Any, known: list[str], what: str) -> str:
@@ -74,5 +82,7 @@ def _one_line(error: Any, known: list[str], what: str) -> str:
     if error["type"] == "value_error":
         text = str(error["ctx"]["error"])
         return text if text.startswith(where) else f"{where}: {text}"
-    allowed = error["msg"].removeprefix("Input should be ").replace("dictionary", "mapping").replace("tuple", "list")
+    allowed = error["msg"].removeprefix("Input should be ")
+    for name, plain in PLAIN.items():
+        allowed = allowed.replace(name, plain)
     return f"{where} is {error['input']!r}; allowed: {allowed}"

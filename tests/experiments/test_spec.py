@@ -32,7 +32,7 @@ from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference, m
         ({"model": {"problem_type": "regression"}}, ["problem_type", "itself"]),
         ({"training": {"learning_rate": 1e300}}, ["learning_rate", "1e+300"]),
         ({"training": {"epochs": 10**21}}, ["epochs"]),
-        ({"train_size": "many"}, ["train_size", "many", "int"]),
+        ({"train_size": "many"}, ["train_size", "many", "a whole number"]),
         ({"train_size": True}, ["train_size", "True"]),
         ({"lenght": 20}, ["lenght", "length"]),
         ({"model": {"hiden_size": 32}}, ["hiden_size", "hidden_size"]),

@@ -96,7 +96,7 @@ def test_a_recipe_may_name_another(experiment):
         ({"recipe": "tasks/none.yaml"}, {}, ["even_pairs", "tasks/none.yaml", "No such file"]),
         ({"recipe": ""}, {}, ["recipe is ''", "allowed"]),
         ({"recipe": 3}, {}, ["recipe is 3", "allowed"]),
-        ({"recipe": "."}, {}, ["even_pairs", "Is a directory"]),
+        ({"recipe": "."}, {}, ["even_pairs", "is a folder"]),
         (
             {"recipe": "a.yaml"},
             {"a.yaml": {**RECIPE, "tasks": {"parity_check": {}}}},
