@@ -289,7 +289,7 @@ def _placements(units: Sequence[RunSpec], engine: Engine, store: Store) -> list[
         chosen.setdefault(pair, min(kinds, key=lambda kind: ((load[kind] + 1) / kinds[kind], kind)))
     if gone := next((kind for pair in pairs if (kind := chosen[pair]) not in kinds), None):
         raise ValueError(
-            f"runs of this comparison are on nodes of kind {gone!r} ({path.name}), and the cluster has {', '.join(kinds)}; "
+            f"runs of this comparison are on nodes of kind {gone!r} ({path.name}), and the cluster has {', '.join(sorted(kinds))}; "
             "add such a node, or choose another --output"
         )
     write_json(path, chosen)

@@ -83,13 +83,14 @@ class RayEngine(Engine):
             raise
         # A worker that has had one GPU does not see another: it is used again where its node has no other.
         calls = int(wanted.gpus > 0 and any(node["Resources"].get("GPU", 0) > 1 for node in self._nodes()))
-        self._remote = ray.remote(max_calls=calls)(_task).options(
+        self._remote: Any = ray.remote(
+            max_calls=calls,
             num_cpus=wanted.cpus,
             num_gpus=wanted.gpus,
             max_retries=RETRIES,
             retry_exceptions=False,
             runtime_env={"env_vars": worker_environment(wanted.cpus)},
-        )
+        )(_task)
         self._board: Any = ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
 
     def _nodes(self) -> list[dict[str, Any]]:
