@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 import yaml
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from hf_semfocus.comparison.storage import UrlStore, is_url, local_copy
 from hf_semfocus.files import atomic_write, read_json, read_json_lines, write_json
@@ -332,7 +332,7 @@ def left_behind(campaign: Campaign) -> dict[str, int]:
         try:
             lock.acquire(timeout=0)
             lock.release()
-        except Exception:
+        except Timeout:
             held += 1
     scratch = [path for path in Path(tempfile.gettempdir()).glob("semfocus-*/*") if path.is_dir()]
     return {"processes": len(processes), "locks": held, "scratch folders": len(scratch)}

@@ -1,6 +1,7 @@
 """What an engine is: it takes runs, a bounded number at a time, and gives their outcomes as they come."""
 
 import itertools
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -83,10 +84,13 @@ Work = Callable[[Job, int, Tell | None], Outcome]
 def worker_environment(threads: int) -> dict[str, str]:
     """What a worker's libraries read as they start: its torch threads, and huge pages for what glibc allocates.
 
-    A training step takes 5 to 15 % less with those (recipes/benchmarks/step_before.py).
+    What a step gains by those: `recipes/benchmarks/step_bound.py` with this variable and without. A user's own tunables stay.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**dict.fromkeys(names, str(threads)), "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    return {
+        **dict.fromkeys(names, str(threads)),
+        "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),
+    }
 
 
 class Engine(ABC):
