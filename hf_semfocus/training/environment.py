@@ -69,9 +69,8 @@ def keep_freed_memory() -> bool:
     """Lets this process keep the memory that tensors give back, and says whether the C library can be set so.
 
     A training step frees some hundred activations of about 1 MB and asks for as many again. glibc hands such blocks back to the
-    system, which then fills each page with zeros once more: a thousand page faults a step or more, and none or few with this
-    (`recipes/benchmarks/step_bound.py --allocator` counts them). Blocks of up to 32 MiB, glibc's own limit, are kept here instead. Other C
-    libraries are left as they are.
+    system, which then fills each page with zeros once more, a page fault each. Blocks of up to 32 MiB, glibc's own limit, are kept
+    here instead. Other C libraries are left as they are.
     """
     mmap_threshold, trim_threshold = -3, -1  # mallopt's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
     if platform.libc_ver()[0] != "glibc":

@@ -102,11 +102,8 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
     values = {"task": "even_pairs", "mask": mask, "length": LENGTH, "training": training}
     if "paper-nnch" in presets.PRESETS:
         experiment = presets.preset("paper-nnch")
-        return {
-            **values,
-            "model": experiment.defaults["model"],
-            "training": {**experiment.defaults["training"], **training},
-        }
+        defaults = experiment.defaults
+        return {**values, "model": defaults["model"], "training": {**defaults["training"], **training}}
     model = {
         "num_hidden_layers": LAYERS, "norm_position": "pre", "hidden_dropout": 0.01, "attention_dropout": 0.01,
         "position_embedding_type": "sinusoidal",
@@ -121,41 +118,14 @@ def whole_epochs(mask: str, count: int) -> list[float]:
     train_run = getattr(run, "train_run", None) or run.run_unit  # as it was called before
     plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))
-    ends: list[float] = []
     if plain:
-        ends = plain_loop(spec)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
+        from step_bound import PlainLoop  # only the package of now has all that it imports
+
+        return PlainLoop(spec).epochs()
+    ends: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
     return [later - earlier for earlier, later in itertools.pairwise(ends)]
-
-
-def plain_loop(spec) -> list[float]:
-    """The ends of epochs of the same training without anything around it; both splits evaluated whole."""
-    import torch
-
-    from hf_semfocus.data import build_tokenizer, load_task
-    from hf_semfocus.training.accuracy import measure_accuracy
-    from hf_semfocus.training.rows import TensorRows
-
-    build_model = module("training.setup", "training.run").build_model
-
-    tokenizer, data = build_tokenizer(spec.task), load_task(spec.task, **spec.data_options())
-    train, test = (TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "test"))
-    model = build_model(spec, tokenizer, LENGTH)
-    optimizer = torch.optim.SGD(model.parameters(), lr=spec.training.learning_rate)
-    ends = []
-    for _ in range(spec.training.epochs):
-        model.train()
-        for index in torch.randperm(len(train)).split(spec.training.batch_size):
-            model(**train.batch(index)).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), spec.training.max_grad_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-        for rows in (train, test):
-            measure_accuracy(model, rows, spec.training.eval_batch_size)
-        ends.append(time.perf_counter())
-    return ends
 
 
 @contextlib.contextmanager
@@ -191,9 +161,9 @@ class Other:
 def bare(batch: int, onednn: bool) -> tuple[float, float]:
     """Seconds of the bare products of a step, and their relative error against fp64."""
     import torch
+    from step_bound import bare_products
 
     from hf_semfocus.products import largest_error, products_by
-    from recipes.benchmarks.step_bound import bare_products
 
     torch.set_num_threads(1)
     with products_by("onednn" if onednn else "pytorch"):
