@@ -259,16 +259,22 @@ def core_hours(summary: Summary) -> float:
     return sum(run.seconds or 0.0 for run in summary.runs) / 3600
 
 
-def _machine(machine: Mapping[str, Any] | None) -> str:
+def machine_text(machine: Mapping[str, Any] | None) -> str:
+    """A machine in words."""
     if not machine:
         return "not recorded"
-    return (
-        f"{machine.get('processor', 'not recorded')}, {machine.get('cores', '?')} cores, {machine.get('platform', '')}"
+    products = "products by oneDNN" if machine.get("products") == "onednn" else ""
+    words = (
+        machine.get("processor", "not recorded"),
+        f"{machine.get('cores', '?')} cores",
+        machine.get("platform"),
+        products,
     )
+    return ", ".join(filter(None, words))
 
 
 def _place(values: Summary | Earlier) -> str:
-    return f"{_machine(values.machine)}; started {values.created}"
+    return f"{machine_text(values.machine)}; started {values.created}"
 
 
 def about(summary: Summary, folder: Path, name: str, left_out: Iterable[str] = (), checkpoints: int = 0) -> str:
@@ -291,7 +297,7 @@ def about(summary: Summary, folder: Path, name: str, left_out: Iterable[str] = (
         f"- Machine: {_place(summary)}.",
         f"- Versions: {versions}.",
         *(f"- Trained before on {_place(entry)}." for entry in summary.earlier),
-        *(f"- The machine of {entry.runs} runs: {_machine(entry.machine)}." for entry in summary.machines),
+        *(f"- The machine of {entry.runs} runs: {machine_text(entry.machine)}." for entry in summary.machines),
         f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
         f"`python -m recipes.reproduction.archive --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
         f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
