@@ -1,11 +1,11 @@
-"""`semfocus advise`: what attention looks like before training, and which change the stored evidence supports."""
+"""`semfocus advise`: say what attention looks like before training, and which change the stored evidence supports."""
 
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, add_field, add_run_options, asked
+from .parsing import add_command, add_field, add_run_options, asked, described
 from .terminal import console, quiet_libraries
 
 if TYPE_CHECKING:
@@ -20,23 +20,13 @@ MARGIN = 0.02
 
 def add_parser(commands: Any) -> None:
     """Adds `advise`."""
-    parser = add_command(
-        commands,
-        "advise",
-        "say what attention looks like before training, and which change the stored evidence supports",
-        "semfocus advise even_pairs",
-        run,
-    )
-    parser.add_argument(
-        "task_or_run",
-        metavar="TASK_OR_RUN",
-        help="a task, with the paper's recipe and the options given here over it, or a run's folder",
-    )
+    parser = add_command(commands, *described(__doc__), "semfocus advise even_pairs", run)
+    text = "a task, with the paper's recipe and the options given here over it, or a run's folder"
+    parser.add_argument("task_or_run", metavar="TASK_OR_RUN", help=text)
     add_field(parser, "--mask", "mask", "of a task's model: a mask specification or a variant (default: full)")
     add_field(parser, "--seed", "seed", "of a task's model: fixes the data and the weights (default: 0)", type=int)
-    parser.add_argument(
-        "--evidence", metavar="FILE", help="a summary by recipes/focus_law.py (default: what came with this version)"
-    )
+    text = "a summary by recipes/focus_law.py (default: what came with this version)"
+    parser.add_argument("--evidence", metavar="FILE", help=text)
     add_run_options(parser)
 
 

@@ -104,7 +104,7 @@ def test_a_model_that_is_sharper_than_what_was_compared_is_told_so(tmp_path, cap
     [
         (
             ["even_pair"],
-            "'even_pair' is neither a task nor the folder of a run: unknown task 'even_pair' (did you mean",
+            "'even_pair' is neither a task nor the folder of a run: unknown task 'even_pair'; did you mean",
         ),
         (["EMPTY"], "is no checkpoint and no run"),
         (["RUN", "--mask", "full"], "is a run, which has its own settings"),
