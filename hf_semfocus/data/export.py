@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..files import atomic_folder
+from ..text import did_you_mean
 from .cards import dataset_card
 from .core.task import IGNORED
 from .generation import features, split_rows, tables, whole_split
 from .options import check_folder, check_options
 from .statistics import statistics_from_counts
-from .tasks import get_task, suggest
+from .tasks import get_task
 
 FORMATS = ("parquet", "jsonl")
 Progress = Callable[[str, int, int], None]
@@ -61,7 +62,7 @@ def generate(
     """
     if file_format not in FORMATS:
         raise ValueError(
-            f"the format is one of {', '.join(FORMATS)}, got {file_format!r}{suggest(str(file_format), FORMATS)}"
+            f"the format is one of {', '.join(FORMATS)}, got {file_format!r}{did_you_mean(str(file_format), FORMATS)}"
         )
     checked = check_options(name, options)
     for split, _ in checked.sizes:
