@@ -5,15 +5,13 @@ import ctypes
 import gc
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
 from accelerate import PartialState
 
-from ..products import products_in_use
+from ..products import cpu_facts, products_in_use
 from ..schema import Machine
 
 PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "numpy")
@@ -21,10 +19,7 @@ PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "n
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide a result."""
-    found = {"python": sys.version.split()[0]}
-    for package in PACKAGES:
-        found[package] = version(package)
-    return found
+    return {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
 
 
 def process_state() -> PartialState:
@@ -53,7 +48,7 @@ def machine() -> Machine:
     """The machine, and who computes its products, for reports: seconds mean nothing without it."""
     return {
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": cpu_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": available_cores(),
         "products": products_in_use(),
     }
@@ -93,11 +88,3 @@ def collector_leaves_libraries_alone() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
