@@ -96,7 +96,6 @@ def reciprocal_ranks(similarity: Any, cutoff: int = CUTOFF) -> Any:
         float64 ``(N,)``.
 
     Example:
-        >>> import torch
         >>> reciprocal_ranks(torch.tensor([[0.9, 0.1], [0.8, 0.3]])).tolist()
         [1.0, 0.5]
     """
@@ -178,12 +177,14 @@ def measure(
     scores = reciprocal_ranks(heads @ bodies.T)
     both = torch.cat([heads, bodies])
     low, high = interval(scores.tolist(), options.seed)
+    cosine = 1.0 if dense is None else (both * dense).sum(dim=-1).mean().item()
+    recall = (scores == 1).double().mean().item()
     row = {
         "mrr": scores.mean().item(),
         "mrr_low": low,
         "mrr_high": high,
-        "recall_at_1": (scores == 1).double().mean().item(),
-        "cosine_to_dense": 1.0 if dense is None else (both * dense).sum(dim=-1).mean().item(),
+        "recall_at_1": recall,
+        "cosine_to_dense": cosine,
     }
     return row, both
 
@@ -350,9 +351,8 @@ def main(arguments: list[str] | None = None) -> int:
             order = sorted([*results["rows"], keys], key=lambda k: float("inf") if k == "full" else int(k))
             results["rows"] = {k: rows if k == keys else results["rows"][k] for k in order}
             write(results, options.output)
-            if not console.is_terminal:
-                before, after = (row["mrr"] for row in rows)
-                console.print(f"keys {keys:>4}  MRR@{CUTOFF} {before:.3f} not trained, {after:.3f} trained")
+            before, after = (row["mrr"] for row in rows)
+            console.print(f"keys {keys:>4}  MRR@{CUTOFF} {before:.3f} not trained, {after:.3f} trained")
     console.print((options.output / "table.md").read_text(encoding="utf-8"), soft_wrap=True)
     return 0
 

@@ -115,12 +115,10 @@ def comparison_cards(
     for line in without_card:
         out.print(line, soft_wrap=True)
     if without_model:
+        text = "finished runs without a complete model, and so without a card"
         out.print(
-            f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They have no card, and need "
-            "none for the report. Who wants their models: `semfocus compare` makes one from a checkpoint that is left, and trains a run "
-            "again if its folder is moved away",
+            f"{text}: {without_model}; `semfocus compare` trains one again where its folder is moved away",
             soft_wrap=True,
-            highlight=False,
         )
     if not cards and not changed_only:
         raise ValueError(f"{directory.path} has no finished run with a model: nothing to make a card of")

@@ -27,11 +27,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the splits, with a bar each."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import TaskID
 
     from ..data import generate
     from ..data.options import OPTION_NAMES, check_options, parse_length
     from ..experiments.imports import import_strategies
+    from .progress import share_bar
 
     import_strategies(options.imports)
     asked = {name: value for name, value in vars(options).items() if name in OPTION_NAMES and value is not None}
@@ -39,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
         asked["length"] = parse_length(options.length)
     checked = check_options(options.task, asked)
     out = console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=out, disable=not out.is_interactive) as bars:
+    with share_bar(out) as bars:
         shown: dict[str, TaskID] = {}
 
         def progress(split: str, done: int, total: int) -> None:

@@ -6,8 +6,7 @@ The earlier package is taken out of git into a temporary folder. Two processes, 
 in a worker's environment, take turns: a few steps of each mask and batch a round. The model is the nearest to the paper's recipe that
 both have: 5 pre-norm blocks, sinusoids, dropout 0.01 on embeddings, weights and what blocks add. Beside them stand the bare matrix
 products of a step by MKL and by oneDNN (where oneDNN rounds, on processors with AMX, it says so). The epoch is one of even_pairs with all
-its evaluations: of the paper's recipe now, of its nearest before, and of a plain loop of PyTorch with the recipe of now that evaluates
-both splits whole.
+its evaluations, of the paper's recipe now and of its nearest before; `step_bound.py` has it beside a plain loop.
 """
 
 import argparse
@@ -112,16 +111,11 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
 
 
 def whole_epochs(mask: str, count: int) -> list[float]:
-    """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
+    """Seconds of epochs of a run, checkpoint and evaluations included, from the second on."""
     RunSpec = module("experiments.spec", "training.spec").RunSpec
     run = importlib.import_module("hf_semfocus.training.run")
     train_run = getattr(run, "train_run", None) or run.run_unit  # as it was called before
-    plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))
-    if plain:
-        from step_bound import PlainLoop  # only the package of now has all that it imports
-
-        return PlainLoop(spec).epochs()
     ends: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
@@ -221,16 +215,15 @@ def main() -> None:
             rounds = " (rounded: not used here)" if errors[onednn] > 1e-5 else ""
             print(f"bare products, batch {batch:3d}, {name:6s}: {statistics.median(found) * 1e3:6.2f} ms{rounds}")
         if options.epochs:
-            epochs: dict[str, list[float]] = {"before": [], "now": [], "plain loop": []}
+            epochs: dict[str, list[float]] = {"before": [], "now": []}
             for _ in range(3):
                 epochs["before"] += before.ask("epochs", "topk:5", options.epochs)
                 epochs["now"] += now.ask("epochs", "topk:5", options.epochs)
-                epochs["plain loop"] += now.ask("epochs", "plain topk:5", options.epochs)
             told = ", ".join(f"{name} {statistics.median(values):.2f} s" for name, values in epochs.items())
-            for name in ("before", "plain loop"):
-                ratios = [a / b for a, b in zip(epochs[name], epochs["now"], strict=True)]
-                told += f"; {name} / now {quartiles(ratios)}"
-            print(f"an epoch of even_pairs, topk:5, batch 25, with its evaluations: {told}")
+            ratios = [a / b for a, b in zip(epochs["before"], epochs["now"], strict=True)]
+            print(
+                f"an epoch of even_pairs, topk:5, batch 25, with its evaluations: {told}; {quartiles(ratios)} x faster"
+            )
 
 
 if __name__ == "__main__":
