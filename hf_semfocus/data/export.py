@@ -16,7 +16,7 @@ from ..files import atomic_folder
 from ..text import did_you_mean
 from .cards import dataset_card
 from .generation import features, split_rows, tables, whole_split
-from .options import check_folder, check_options
+from .options import check_options
 from .statistics import label_counts, statistics_from_counts
 from .tasks import get_task
 
@@ -66,7 +66,7 @@ def generate(
     for split, _ in checked.sizes:
         split_rows(checked, split)
     task = get_task(name, checked.answer)
-    target = Path(check_folder(task, "out", out))
+    target = Path(out)
     _check_target(target, overwrite)
     with atomic_folder(target) as folder:
         facts = {}

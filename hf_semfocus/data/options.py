@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import os
 import re
 import sys
 import uuid
@@ -108,13 +107,6 @@ def check_integer(task: Task, name: str, value: Any, low: int, high: int | None 
     if number is None or isinstance(value, bool) or number < low or (high is not None and number > high):
         raise ValueError(f"{task.name}: {name} must be {allowed}, got {value!r}")
     return number
-
-
-def check_folder(task: Task, name: str, value: Any) -> str:
-    """The folder's name as text, or ``ValueError``."""
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ValueError(f"{task.name}: {name} must be a folder's name, got {value!r}")
-    return str(value)
 
 
 def check_pooling(pooling: Any) -> str:

@@ -30,19 +30,18 @@ from hf_semfocus.comparison.run_directory import read_experiment
 from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.files import atomic_folder, atomic_write, read_json, read_record, write_json
 from hf_semfocus.report.files import render_figure
-from hf_semfocus.report.findings import headline
-from hf_semfocus.report.html import PICTURES, outcome
+from hf_semfocus.report.html import PICTURES
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.spreadsheets import write_spreadsheets
-from hf_semfocus.report.tables import markdown_table
-from hf_semfocus.schema import FINISHED, STATUSES, Earlier
+from hf_semfocus.schema import FINISHED
 from hf_semfocus.summary_schema import Summary
 from hf_semfocus.training.checkpoints import check_manifest, latest_complete_checkpoint, write_manifest
 from hf_semfocus.training.run_files import read_run
 
+from .stored_readme import ARCHIVE, about, core_hours, counts
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "recipes" / "results"
-ARCHIVE = "histories.tar.xz"
 LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfocus report` draws it again
 LARGEST_CHECKPOINT = 2_000_000  # bytes, of an unfinished run; one beyond it is left out, and the run begins again
 # The result before the history: a run that ends in between is then seen without its result, never with half of its epochs.
@@ -245,80 +244,6 @@ def unpack(stored: Path, folder: Path) -> Path:
     except (tarfile.TarError, EOFError, lzma.LZMAError, KeyError) as error:
         raise ValueError(f"{stored / ARCHIVE} is damaged: {error}") from error
     return folder
-
-
-def counts(summary: Summary) -> dict[str, int]:
-    """How many runs were asked for, and what became of them. "missing" runs were never started."""
-    statuses: list[str] = ["missing" if run.path is None else run.status for run in summary.runs]
-    known = {status: statuses.count(status) for status in (*STATUSES, "unfinished", "missing")}
-    return {"asked": len(statuses), "finished": sum(known[status] for status in FINISHED), **known}
-
-
-def core_hours(summary: Summary) -> float:
-    """Of all epochs that are stored, evaluation included; a run has one thread."""
-    return sum(run.seconds or 0.0 for run in summary.runs) / 3600
-
-
-def machine_text(machine: Mapping[str, Any] | None) -> str:
-    """A machine in words."""
-    if not machine:
-        return "not recorded"
-    products = "products by oneDNN" if machine.get("products") == "onednn" else ""
-    words = (
-        machine.get("processor", "not recorded"),
-        f"{machine.get('cores', '?')} cores",
-        machine.get("platform"),
-        products,
-    )
-    return ", ".join(filter(None, words))
-
-
-def _place(values: Summary | Earlier) -> str:
-    return f"{machine_text(values.machine)}; started {values.created}"
-
-
-def about(summary: Summary, folder: Path, name: str, left_out: Iterable[str] = (), checkpoints: int = 0) -> str:
-    """README.md of the stored result `name`, whose other files are in `folder`."""
-    number = counts(summary)
-    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    lines = [
-        f"# {name}",
-        "",
-        f"{summary.note or ''}",
-        "",
-        "```bash",
-        f"{summary.command or '(the command was not recorded)'}",
-        "```",
-        "",
-        f"- Runs: {number['asked']} asked for; {number['finished']} finished ({number['reached']} reached τ, {number['censored']} "
-        f"censored, {number['diverged']} diverged), {number['failed']} failed, {number['unfinished']} unfinished, "
-        f"{number['missing']} not started.",
-        f"- Cost so far: {core_hours(summary):.2f} core-hours, one thread a run.",
-        f"- Machine: {_place(summary)}.",
-        f"- Versions: {versions}.",
-        *(f"- Trained before on {_place(entry)}." for entry in summary.earlier),
-        *(f"- The machine of {entry.runs} runs: {machine_text(entry.machine)}." for entry in summary.machines),
-        f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
-        f"`python -m recipes.reproduction.archive --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
-        f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
-        "- Made by `python -m recipes.reproduction.archive`; `tests/recipes/test_results.py` makes the numbers again from the archive.",
-    ]
-    if checkpoints:
-        lines.append(f"- Unfinished runs that go on from a stored checkpoint: {checkpoints}.")
-    lines += [f"- Left out for its size: {picture}.png; `semfocus report` draws it." for picture in left_out]
-    lines += ["", headline(summary), "", markdown_table(summary).strip()]
-    troubled: dict[tuple[str, str, str], list[str]] = {}
-    for run in summary.runs:
-        if run.status in ("failed", "unfinished") or run.diverged:
-            troubled.setdefault((run.task, run.mask, outcome(run)), []).append(str(run.seed))
-    if troubled:
-        lines += ["", "Runs that failed, diverged or are not finished:", ""]
-        lines += [
-            f"- {task} `{mask}`, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {what}"
-            for (task, mask, what), seeds in troubled.items()
-        ]
-    lines += [f"\n![{PICTURES[path.stem][1]}]({path.name})" for path in sorted(folder.glob("*.png"))]
-    return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,7 +21,6 @@ from hf_semfocus.files import atomic_write, read_record, write_json
 from hf_semfocus.summary_schema import Summary, TaskEntry
 from hf_semfocus.text import length_text
 
-from .archive import ARCHIVE, counts
 from .claim_table import (
     ABLATIONS,
     ABSTRACT,
@@ -38,6 +37,7 @@ from .claim_table import (
     VARIANTS,
     Claim,
 )
+from .stored_readme import ARCHIVE, counts
 from .verdicts import MIXED, NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Stored, Verdict, verdict_words
 
 RECIPES = Path(__file__).parents[1]

@@ -7,8 +7,9 @@ from hf_semfocus.comparison.paired_tests import Judgement, Verdict
 from hf_semfocus.experiments.presets import PAPER_TRAINING
 from hf_semfocus.text import epochs_text, format_ratio, plural
 
-from .archive import machine_text, same_machine
+from .archive import same_machine
 from .records import BASELINE, LISTOPS, MASK, Gap, Machine, Pair, RunRecord, Status, TaskRecord, stored_name
+from .stored_readme import machine_text
 from .tier1 import GENERALISES_ON, MARGIN, Claim, Kind, Scope, Tier, Untested
 from .verdicts import near_one
 

@@ -237,7 +237,7 @@ def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str
     ]
     for task in (task.name for task in next(iter(stored.values())).tasks):
         for name, summary in stored.items():
-            cells = _told(summary, task, mask)
+            cells = _epochs_and_speed_up(summary, task, mask)
             if cells is None:  # not every comparison has every task
                 continue
             lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(cells)} |")
@@ -246,7 +246,7 @@ def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str
     return "\n".join([picture, "", "<details><summary>In numbers</summary>", "", *lines, "", "</details>"])
 
 
-def _told(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
+def _epochs_and_speed_up(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
     """Epochs of full attention, of the mask, and the speed-up; None where the comparison has no finished pair of them."""
     wanted = (task, mask, "train")
     speed = next((e for e in summary.speedups if (e.task, e.mask, e.quantity) == wanted), None)
@@ -277,7 +277,7 @@ def _panels(stored: Mapping[str, Summary], mask: str) -> list[tuple[str, str, li
     for size, names in SWEEPS.items():
         swept = [stored[name] for name in names if name in stored]
         for task in [task.name for task in swept[0].tasks] if len(swept) > 1 else []:
-            complete = all(_told(summary, task, mask) for summary in swept)
+            complete = all(_epochs_and_speed_up(summary, task, mask) for summary in swept)
             if complete and len({json.dumps(_settings_of(summary, task)) for summary in swept}) == 1:
                 panels.append((size, task, swept))
     return panels

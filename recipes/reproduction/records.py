@@ -19,7 +19,8 @@ from hf_semfocus.files import read_json
 from hf_semfocus.schema import Convergence
 from hf_semfocus.training.run_files import Run
 
-from .archive import ARCHIVE, MACHINES, same_machine, unpack
+from .archive import MACHINES, same_machine, unpack
+from .stored_readme import ARCHIVE
 
 BASELINE, MASK = "full", "topk:5"
 TASKS = tuple(task for task in PAPER_EPOCHS if task != "listops")
