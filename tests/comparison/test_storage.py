@@ -6,11 +6,12 @@ import shutil
 import fsspec
 import pytest
 
-from hf_semfocus.comparison import storage
+from hf_semfocus.comparison import attempts, storage
+from hf_semfocus.comparison.attempts import Attempt, TakenOverError, run_at
 from hf_semfocus.comparison.compare import compare
 from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.engines.base import Job
-from hf_semfocus.comparison.storage import Attempt, TakenOverError, UrlStore, local_copy, open_store, run_at
+from hf_semfocus.comparison.storage import UrlStore, local_copy, open_store
 from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.comparison.workers import train
 
@@ -20,9 +21,9 @@ from .clusters import s3_server, tiny, train_here, trained
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(storage.tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setattr(attempts.tempfile, "tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(storage, "SHARE", 1e9)  # each epoch is published
+    monkeypatch.setattr(attempts, "SHARE", 1e9)  # each epoch is published
 
 
 @pytest.fixture
@@ -118,15 +119,15 @@ def test_a_stale_attempt_notices_the_later_one_and_changes_nothing_that_counts(m
 
 def test_readers_follow_the_highest_epoch_then_the_later_attempt():
     names = [
-        storage.Name(2, 0, "0001-aaaaaaaa"),
-        storage.Name(3, 0, "0001-aaaaaaaa"),
-        storage.Name(3, 0, "0002-00000000"),
-        storage.Name(3, 1, "0001-aaaaaaaa"),
-        storage.Name(3, 2, "0001-aaaaaaaa"),
+        attempts.Name(2, 0, "0001-aaaaaaaa"),
+        attempts.Name(3, 0, "0001-aaaaaaaa"),
+        attempts.Name(3, 0, "0002-00000000"),
+        attempts.Name(3, 1, "0001-aaaaaaaa"),
+        attempts.Name(3, 2, "0001-aaaaaaaa"),
     ]
     assert names == sorted(names)
-    assert [storage.Name.read(name.file) for name in names] == names
-    assert storage.Name.read("000003.0-0001-aaaaaaaa.json.part") is None
+    assert [attempts.Name.read(name.file) for name in names] == names
+    assert attempts.Name.read("000003.0-0001-aaaaaaaa.json.part") is None
 
 
 def test_a_failed_run_is_recorded_and_tried_again(memory, undisturbed, monkeypatch):
@@ -163,7 +164,7 @@ def test_object_storage_that_goes_away_for_a_while_loses_nothing(undisturbed, tm
             put(self, local, remote, **options)
 
         monkeypatch.setattr(S3FileSystem, "put_file", put_file)
-        monkeypatch.setattr(storage, "AWAY_SECONDS", 0.0)
+        monkeypatch.setattr(attempts, "AWAY_SECONDS", 0.0)
         compare(asked, place, engine=inline())
         assert len(away) == 4
         assert trained(place, asked) == expected
