@@ -7,7 +7,8 @@ import fsspec
 import pytest
 
 from hf_semfocus.comparison import attempts, storage
-from hf_semfocus.comparison.attempts import Attempt, TakenOverError, run_at
+from hf_semfocus.comparison.attempts import Attempt, GoneError, TakenOverError, read_manifest, run_at
+from hf_semfocus.comparison.bucket import can_pass
 from hf_semfocus.comparison.compare import compare
 from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.engines.base import Job
@@ -144,6 +145,58 @@ def test_a_failed_run_is_recorded_and_tried_again(memory, undisturbed, monkeypat
     assert "no luck" in results[0]["error"]
     compare(asked, memory, engine=inline())
     assert trained(memory, asked) == expected
+
+
+def test_an_object_that_is_replaced_while_it_is_read_does_not_stop_the_next_attempt(memory, undisturbed, monkeypatch):
+    """A worker that does not know yet that its node is lost may publish once more."""
+    unit = undisturbed[0].units()[1]
+    place, old, published = f"{memory}/runs/{unit.name}", [], Attempt._publish
+
+    def publish(self):
+        published(self)
+        old.append(read_manifest(self.bucket, self.run))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Attempt, "_publish", publish)
+        attempt_until(place, unit, 2, patched)
+    with monkeypatch.context() as patched:
+        first = iter(old[:1])
+        patched.setattr(attempts, "read_manifest", lambda *which: next(first, None) or read_manifest(*which))
+        with run_at(place) as run:
+            assert (run.folder / "history.jsonl").read_text().count("\n") == 2
+        patched.setattr(attempts, "read_manifest", lambda *_: old[0])
+        with pytest.raises(GoneError, match="is gone"), run_at(place):
+            pass
+
+
+def of_boto(code, status):
+    from botocore.exceptions import ClientError
+    from s3fs.errors import translate_boto_error
+
+    error = {"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return translate_boto_error(ClientError(error, "PutObject"))
+
+
+def test_only_what_can_pass_is_asked_again():
+    import aiohttp
+    from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+
+    for error in (
+        ConnectionResetError(),
+        TimeoutError(),
+        EndpointConnectionError(endpoint_url="http://x"),
+        ReadTimeoutError(endpoint_url="http://x"),
+        aiohttp.ClientPayloadError(),
+        *(of_boto(*fault) for fault in (("SlowDown", 503), ("InternalError", 500), ("Unheard", 502))),
+    ):
+        assert can_pass(error), error
+    for error in (
+        PermissionError(),
+        NoCredentialsError(),
+        OSError(28, "No space left on device"),
+        *(of_boto(*fault) for fault in (("AccessDenied", 403), ("NoSuchBucket", 404), ("InvalidBucketName", 400))),
+    ):
+        assert not can_pass(error), error
 
 
 @pytest.mark.slow
