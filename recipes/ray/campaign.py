@@ -24,7 +24,7 @@ from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json, read_json_lines
 
 MARK = "SEMFOCUS_FAULT_CAMPAIGN"
-EPOCHS_OF_A_RUN = 50
+EPOCHS_OF_A_RUN = 60
 ASKED = {
     "name": "faults",
     "tasks": ["even_pairs"],
@@ -32,7 +32,7 @@ ASKED = {
     "seeds": [0, 1, 2],
     "defaults": {
         "length": 12,
-        "train_size": 200,
+        "train_size": 1000,
         "validation_size": 60,
         "test_size": 100,
         "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "hidden_dropout": 0.1},
