@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -32,11 +32,11 @@ from ..training.checkpoints import latest_complete_checkpoint
 from .bucket import Bucket, StorageError, is_url
 
 SHARE = 0.05  # of a run's time, at most, goes into publishing its epochs
-AWAY_SECONDS = 20.0  # until an epoch is published again to storage that did not answer
 PATIENCE_SECONDS = 900.0  # for storage that is away, where the alternative is to lose a finished run
 RECORDS = ("spec.json", "history.jsonl", "result.json", "log.txt")
 LOG_CHARACTERS = 50_000
 STAGES = {"epoch": 0, "failed": 1, "finished": 2}
+ATTEMPT = re.compile(r"\d{4}-[0-9a-f]{8}")
 LAST_OF_RUN = re.compile(r"^(.+)/runs/([^/]+/[^/]+/seed-\d+)(?:/model)?/?$")
 
 
@@ -48,48 +48,27 @@ class GoneError(StorageError):
     """An object is not there any more: a newer manifest has taken its place, or somebody has removed it."""
 
 
-class Name(NamedTuple):
-    """A manifest's name; names order as what they say does."""
-
-    epoch: int
-    stage: int
-    attempt: str
-
-    @classmethod
-    def read(cls, file: str) -> "Name | None":
-        """From a file's name; None for another file."""
-        found = re.fullmatch(r"(\d{6})\.(\d)-(\d{4}-[0-9a-f]{8})\.json", file)
-        return cls(int(found[1]), int(found[2]), found[3]) if found else None
-
-    @property
-    def file(self) -> str:
-        """The file's name."""
-        return f"{self.epoch:06d}.{self.stage}-{self.attempt}.json"
-
-
-def newest(names: list[str]) -> Name | None:
-    """The manifest that counts among the names of files; None where there is none."""
-    return max((name for name in map(Name.read, names) if name is not None), default=None)
+def newest(files: list[str]) -> str | None:
+    """The manifest that counts: names order as what they say does."""
+    return max((file for file in files if file.endswith(".json")), default=None)
 
 
 def read_manifest(bucket: Bucket, run: str) -> dict[str, Any] | None:
     """The manifest that counts; None for a run without one."""
     while (name := newest(bucket.listed(f"manifests/{run}"))) is not None:
-        content = bucket.read(f"manifests/{run}/{name.file}")
+        content = bucket.read(f"manifests/{run}/{name}")
         if content is not None:  # else a newer one has taken its place meanwhile
             return parsed(bucket, run, name, content)
     return None
 
 
-def parsed(bucket: Bucket, run: str, name: Name, content: bytes) -> dict[str, Any]:
+def parsed(bucket: Bucket, run: str, name: str, content: bytes) -> dict[str, Any]:
     """A manifest's content, with its name."""
     try:
-        found = json.loads(content)
-        assert isinstance(found["records"], dict) and isinstance(found["objects"], dict)  # noqa: PT018
-    except (ValueError, KeyError, TypeError, AssertionError):
-        where = f"{bucket.url}/manifests/{run}/{name.file}"
+        return {**json.loads(content), "name": name}
+    except ValueError:
+        where = f"{bucket.url}/manifests/{run}/{name}"
         raise ValueError(f"{where} is damaged; remove it to go on from the one before it, or from the start") from None
-    return {**found, "name": name.file}
 
 
 def write_records(folder: Path, records: dict[str, str]) -> None:
@@ -140,7 +119,7 @@ class Attempt(RunPlace):
     bucket: Bucket
     run: str
     attempt: str = ""
-    published: Name | None = None
+    published: str | None = None
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     next: float = 0.0
 
@@ -174,37 +153,34 @@ class Attempt(RunPlace):
         self.bucket.patience = PATIENCE_SECONDS if final else 0.0
         try:
             self._publish()
-            self.next = time.monotonic() + (time.monotonic() - started) / SHARE
         except TakenOverError:
             raise
         except StorageError as error:
             if final:
                 raise
             print(f"not published, training goes on: {error}")
-            self.next = time.monotonic() + AWAY_SECONDS
+        self.next = time.monotonic() + (time.monotonic() - started) / SHARE
 
     def _attempts(self) -> dict[str, list[str]]:
         """All attempts that have begun, with their files among the manifests."""
         found: dict[str, list[str]] = {}
         for file in self.bucket.listed(f"manifests/{self.run}"):
-            name = Name.read(file)
-            found.setdefault(name.attempt if name else file.removesuffix(".begun"), []).append(file)
+            if attempt := ATTEMPT.search(file):
+                found.setdefault(attempt[0], []).append(file)
         return found
 
     def _publish(self) -> None:
         others = self._attempts()
         if (latest := max(others, default="")) > self.attempt:
             raise TakenOverError(f"attempt {latest} at {self.bucket.url}/runs/{self.run} has taken this run over")
-        records = {}
-        for record in RECORDS:
-            with contextlib.suppress(FileNotFoundError):
-                records[record] = (self.folder / record).read_text(encoding="utf-8", errors="replace")
+        paths = [path for path in map(self.folder.joinpath, RECORDS) if path.exists()]
+        records = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in paths}
         if "log.txt" in records:
             records["log.txt"] = records["log.txt"][-LOG_CHARACTERS:]
         epoch = records.get("history.jsonl", "").count("\n")
         status = json.loads(records["result.json"])["status"] if "result.json" in records else None
         stage = STAGES["epoch" if status is None else "failed" if status == "failed" else "finished"]
-        name = Name(epoch, stage, self.attempt)
+        name = f"{epoch:06d}.{stage}-{self.attempt}.json"
         objects = {path: self._object(path, name) for path in self._packed()}
         manifest = {
             "format": 1,
@@ -214,15 +190,13 @@ class Attempt(RunPlace):
             "objects": objects,
             "records": records,
         }
-        self.bucket.write(f"manifests/{self.run}/{name.file}", json.dumps(manifest).encode())
+        self.bucket.write(f"manifests/{self.run}/{name}", json.dumps(manifest).encode())
         previous, self.published = self.published, name
         before, self.objects = self.objects, objects
-        if previous is not None and previous != name:
-            self.bucket.remove(f"manifests/{self.run}/{previous.file}")
-        named = {entry["object"] for entry in self.objects.values()}
-        for entry in before.values():
-            if entry["object"] not in named:
-                self.bucket.remove(entry["object"])
+        if previous not in (None, name):
+            self.bucket.remove(f"manifests/{self.run}/{previous}")
+        for gone in {e["object"] for e in before.values()} - {e["object"] for e in objects.values()}:
+            self.bucket.remove(gone)
         if stage == STAGES["finished"]:  # nobody follows the earlier attempts any more
             for other in others.keys() - {self.attempt}:
                 for file in others[other]:
@@ -235,13 +209,13 @@ class Attempt(RunPlace):
         parts = [latest_complete_checkpoint(self.folder / "checkpoints"), *sorted(others)]
         return [part.relative_to(self.folder).as_posix() for part in parts if part is not None and part.name[0] != "."]
 
-    def _object(self, path: str, name: Name) -> dict[str, Any]:
+    def _object(self, path: str, name: str) -> dict[str, Any]:
         """Puts a part of the folder there, unless it stands there since the last time."""
         stamp = max(file.stat().st_mtime_ns for file in [self.folder / path, *(self.folder / path).rglob("*")])
         earlier = self.objects.get(path)
         if earlier is not None and earlier["stamp"] == stamp:
             return earlier
-        place = f"objects/{self.run}/{self.attempt}/{name.epoch:06d}.{name.stage}-{PurePosixPath(path).name}.tar"
+        place = f"objects/{self.run}/{self.attempt}/{name[:8]}-{PurePosixPath(path).name}.tar"
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".") as room:
             packed = Path(room) / "packed.tar"
             with tarfile.open(packed, "w") as tar:

@@ -87,8 +87,8 @@ class UrlStore(Store):
             if folder.relative_to(self.folder / "runs").as_posix() not in names:
                 shutil.rmtree(folder)
         wanted = [run for run in names if only in (None, run)]
-        new = [run for run in wanted if (self._known(run) or {}).get("name") != names[run].file]
-        for run, content in self._contents({run: names[run].file for run in new}).items():
+        new = [run for run in wanted if (self._known(run) or {}).get("name") != names[run]]
+        for run, content in self._contents({run: names[run] for run in new}).items():
             known = None if content is None else parsed(self.bucket, run, names[run], content)
             manifest = known or read_manifest(self.bucket, run)
             assert manifest is not None, run

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas
 import psutil
 from campaign import CAME, MARK, Campaign, CampaignError, Driver, begun, title
 
@@ -150,16 +151,6 @@ COMPARISONS = {
 }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows in columns."""
-    names = list(rows[0])
-    widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in names}
-    lines = [names, *([str(row[name]) for name in names] for row in rows)]
-    return "\n".join(
-        "  ".join(cell.ljust(widths[n]) for cell, n in zip(line, names, strict=True)).rstrip() for line in lines
-    )
-
-
 def main() -> int:
     """Runs the campaign; 1 where something was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -185,28 +176,26 @@ def main() -> int:
         try:
             campaign.make_undisturbed()
             for where in wanted:
-                where(campaign, [fault for place, fault in chosen if place is where])
-        except (CampaignError, subprocess.TimeoutExpired) as error:
+                if mine := [fault for place, fault in chosen if place is where]:
+                    where(campaign, mine)
+        except (CampaignError, subprocess.SubprocessError) as error:
             note = str(error)
             for log in sorted(Path(folder).glob("*.log")):
                 print(f"--- {log.name}\n{log.read_text()[-3000:]}", file=sys.stderr)
         left = campaign.left_behind()
     rows, minutes = campaign.rows, (time.monotonic() - began) / 60
-    good = (
-        not note and not sum(left.values()) and all(row["happened"] and not any(row[n] for n in CAME) for row in rows)
-    )
+    wrong = [row for row in rows if not row["happened"] or any(row[name] for name in CAME)]
+    good = not (note or wrong or sum(left.values()))
     command = f"python recipes/ray/faults.py --seed {options.seed} --moments {options.moments}"
     if options.on:
         command += f" --on {' '.join(options.on)}"
+    shown = pandas.DataFrame(rows).to_string(index=False)
     end = (
         "every history, result and model is that of the undisturbed comparison"
         if good
         else f"NOT as it should be {note}"
     )
-    text = (
-        f"{sum(row['happened'] for row in rows)} faults in {minutes:.0f} minutes: {command}\n\n{table(rows) if rows else 'none'}\n\n"
-        f"left behind: {', '.join(f'{count} {what}' for what, count in left.items())}\n{end}\n"
-    )
+    text = f"{len(rows)} faults in {minutes:.0f} minutes: {command}\n\n{shown}\n\nleft behind: {left}\n{end}\n"
     print(text)
     if options.output is not None:
         atomic_write(options.output.with_suffix(".txt"), text)

@@ -5,6 +5,7 @@ import os
 
 import fsspec
 import pytest
+import torch
 from fsspec.spec import AbstractFileSystem
 
 from hf_semfocus.comparison import bucket, storage
@@ -99,9 +100,16 @@ def test_a_folder_without_permission_is_one_line(tmp_path, monkeypatch, capsys):
     assert f"the folder {tmp_path / 'out'} cannot be used" in line
 
 
-def test_a_url_is_compared_reported_carded_and_analyzed(tmp_path, capsys):
+@pytest.mark.slow
+def test_a_url_is_compared_reported_carded_and_analyzed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     url = "memory://from-the-command-line"
-    assert run(*COMPARE, "--masks", "full", "topk:3", "--engine", "inline", "--output", url) == 0
+    try:
+        options = ["--masks", "full", "topk:3", "--engine", "inline", "--cpus-per-run", "2"]
+        assert run(*COMPARE, *options, "--output", url) == 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
     files = fsspec.filesystem("memory")
     files.rm("/from-the-command-line/report.html")
     assert run("report", url) == 0

@@ -79,12 +79,14 @@ def test_a_local_run_gets_as_many_threads_as_it_asks_for():
     with make_engine("local", Wanted(jobs=1, cpus=2)) as engine:
         engine.prepare(1)
         (found,) = [event for event in engine.outcomes(threads, iter([job(0)])) if event is not None]
-    assert found[1].result == {"variable": "2"}
+    assert found[1].result == {"variable": "2", "threads": 2}
     assert os.environ.get("OMP_NUM_THREADS") != "2"
 
 
 def threads(job, cpus, tell):
-    return Outcome({"variable": os.environ["OMP_NUM_THREADS"]})
+    import torch
+
+    return Outcome({"variable": os.environ["OMP_NUM_THREADS"], "threads": torch.get_num_threads()})
 
 
 def test_engines_take_no_more_jobs_than_they_have_room_for():
