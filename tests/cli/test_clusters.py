@@ -10,7 +10,6 @@ from fsspec.spec import AbstractFileSystem
 
 from hf_semfocus.comparison import bucket, storage
 
-from ..comparison.clusters import ray_cluster
 from .test_cli import TINY, run
 
 COMPARE = ["compare", "--preset", "quickstart", "--tasks", "even_pairs", "--seeds", "0", *TINY]
@@ -49,14 +48,6 @@ def test_what_cannot_be_used_is_one_line_and_leaves_nothing(options, words, tmp_
 def test_no_ray_installed_is_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "hf-semfocus[ray]" in refused(capsys, *COMPARE, "--output", tmp_path / "out", "--engine", "ray")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_more_than_any_node_has_is_one_line(tmp_path, capsys):
-    with ray_cluster({"num_cpus": 1}) as cluster:
-        options = ["--output", tmp_path / "out", "--engine", "ray", "--address", cluster.address]
-        assert "1 with 1 CPUs and 0 GPUs" in refused(capsys, *COMPARE, *options, "--gpus-per-run", "0.5")
     assert not (tmp_path / "out").exists()
 
 

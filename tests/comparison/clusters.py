@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 from hf_semfocus.comparison.compare import compare
+from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.storage import local_copy
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json, read_json_lines
@@ -86,5 +87,5 @@ def trained(place, asked):
 
 def train_here(asked, folder):
     """The undisturbed comparison: what every other way of training it has to give, bit for bit."""
-    compare(asked, folder, engine=None, jobs=2)
+    compare(asked, folder, engine=make_engine("inline", Wanted()))
     return trained(folder, asked)
