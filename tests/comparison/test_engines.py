@@ -5,6 +5,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -23,7 +25,9 @@ from .clusters import ray_cluster, s3_server, tiny, train_here, trained
 
 @pytest.fixture(scope="module")
 def cluster():
-    with ray_cluster(labels=({"semfocus-kind": "one"}, {"semfocus-kind": "two"})) as cluster:
+    one = {"labels": {"semfocus-kind": "one"}}
+    two = {"labels": {"semfocus-kind": "two"}, "num_cpus": 4, "num_gpus": 1}  # nobody looks whether there is one
+    with ray_cluster(one, two) as cluster:
         yield cluster
 
 
@@ -75,12 +79,14 @@ def test_a_local_run_gets_as_many_threads_as_it_asks_for():
     with make_engine("local", Wanted(jobs=1, cpus=2)) as engine:
         engine.prepare(1)
         (found,) = [event for event in engine.outcomes(threads, iter([job(0)])) if event is not None]
-    assert found[1].result == {"variable": "2"}
+    assert found[1].result == {"variable": "2", "threads": 2}
     assert os.environ.get("OMP_NUM_THREADS") != "2"
 
 
 def threads(job, cpus, tell):
-    return Outcome({"variable": os.environ["OMP_NUM_THREADS"]})
+    import torch
+
+    return Outcome({"variable": os.environ["OMP_NUM_THREADS"], "threads": torch.get_num_threads()})
 
 
 def test_engines_take_no_more_jobs_than_they_have_room_for():
@@ -139,10 +145,42 @@ def test_ray_tries_a_lost_worker_again_and_an_error_of_ours_not(on_ray, tmp_path
 
 @pytest.mark.slow
 def test_more_than_any_node_has_is_refused_with_what_there_is(on_ray):
-    with pytest.raises(ValueError, match=r"3 CPUs and 0 GPUs, which no node has; .*2 with 2 CPUs and 0 GPUs"):
-        on_ray(cpus=3)
-    with pytest.raises(ValueError, match=r"1 CPUs and 0\.5 GPUs"):
-        on_ray(gpus=0.5)
+    there = "1 with 2 CPUs and 0 GPUs, 1 with 4 CPUs and 1 GPUs"
+    with pytest.raises(ValueError, match=rf"5 CPUs and 0 GPUs, which no node has; .*{there}"):
+        on_ray(cpus=5)
+    with pytest.raises(ValueError, match=rf"5 CPUs and 0\.5 GPUs, which no node has; .*{there}"):
+        on_ray(cpus=5, gpus=0.5)
+
+
+def meets(job, cpus, tell):
+    """Ends when as many are at work at once as there should be."""
+    place = Path(job.spec["folder"])
+    (place / str(job.index)).touch()
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if len(list(place.iterdir())) == job.spec["of"]:
+            return Outcome({"gpu": os.environ["CUDA_VISIBLE_DEVICES"]})
+        time.sleep(0.05)
+    return Outcome({"gpu": "alone"})
+
+
+@pytest.mark.slow
+def test_four_runs_of_a_quarter_share_a_gpu(on_ray, tmp_path):
+    found = outcomes(on_ray(gpus=0.25), meets, [job(index, folder=str(tmp_path), of=4) for index in range(4)])
+    assert [outcome.result["gpu"] for outcome in found.values()] == ["0"] * 4
+
+
+@pytest.mark.slow
+def test_no_worker_gets_an_environment_of_its_own_under_uv_run():
+    """Ray reads the variable when it is imported."""
+    code = (
+        "from hf_semfocus.comparison.engines import Wanted, make_engine\n"
+        "try: make_engine('ray', Wanted(address='127.0.0.1:1'))\n"
+        "except ValueError: from ray._private import ray_constants as ray\n"
+        "assert ray.RAY_ENABLE_UV_RUN_RUNTIME_ENV is False"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ENABLE_UV_RUN_RUNTIME_ENV"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
 
 
 @pytest.mark.slow
