@@ -242,9 +242,10 @@ def explains(runs: Sequence[FocusRun]) -> Mapping[str, tuple[Judgement, Judgemen
     scores: dict[str, list[tuple[float, float]]] = {name: [] for name in PREDICTORS}
     for seed in _seeds(runs):
         parts = {task: [run for run in runs if (run.task, run.seed) == (task, seed)] for task in _tasks(runs)}
-        y = {task: _centred(np.array([[run.log_epochs] for run in own])) for task, own in parts.items()}
+        y = {task: np.array([[run.log_epochs] for run in own]) for task, own in parts.items()}
+        y = {task: values - values.mean(0) for task, values in y.items()}
         for name in PREDICTORS:
-            x = {task: _centred(_predictors(name, own, masks)) for task, own in parts.items()}
+            x = {task: _centred_predictors(name, own, masks) for task, own in parts.items()}
             outside, inside = np.zeros(2), np.zeros(2)
             for left_out in parts:
                 fit = [task for task in parts if task != left_out]
@@ -253,26 +254,25 @@ def explains(runs: Sequence[FocusRun]) -> Mapping[str, tuple[Judgement, Judgemen
                 outside += np.sum((y[left_out] - x[left_out] @ slope) ** 2), np.sum(y[left_out] ** 2)
                 inside += np.sum((ys - xs @ slope) ** 2), np.sum(ys**2)
             scores[name].append((1 - outside[0] / outside[1], 1 - inside[0] / inside[1]))
-    return {
-        name: (
-            judge_values([v for v, _ in found], above=EXPLAINED),
-            judge_values([v for _, v in found], above=EXPLAINED),
-        )
-        for name, found in scores.items()
-    }
+    outside, inside = (
+        {name: judge_values([pair[side] for pair in pairs], above=EXPLAINED) for name, pairs in scores.items()}
+        for side in (0, 1)
+    )
+    return {name: (outside[name], inside[name]) for name in scores}
 
 
-def _predictors(name: str, runs: Sequence[FocusRun], masks: Sequence[str]) -> np.ndarray:
+def _centred_predictors(name: str, runs: Sequence[FocusRun], masks: Sequence[str]) -> np.ndarray:
     entropy = np.array([run.entropy for run in runs])
     dispersion = np.log([run.dispersion for run in runs])
     by_mask = np.array([[float(run.mask == mask) for mask in masks[1:]] for run in runs])
-    return {
+    columns = {
         "entropy": np.column_stack([entropy, entropy**2]),
         "dispersion": np.column_stack([dispersion, dispersion**2]),
         "mask": by_mask,
         "gain": np.log([[run.gain] for run in runs]),
         "entropy and mask": np.column_stack([entropy, entropy**2, by_mask]),
     }[name]
+    return columns - columns.mean(0)
 
 
 def vanishes(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> Judgement:
@@ -311,10 +311,6 @@ def _log_ratios(runs: Sequence[FocusRun], mask: str, baseline: str) -> dict[floa
         for gain in sorted(by_mask[mask])
         if gain in by_mask[baseline]
     }
-
-
-def _centred(values: np.ndarray) -> np.ndarray:
-    return values - values.mean(0)
 
 
 def _tasks(runs: Sequence[FocusRun]) -> list[str]:

@@ -3,37 +3,35 @@
 python recipes/length_generalisation.py even_pairs --output runs/lengths            # about an hour on one core
 python recipes/length_generalisation.py even_pairs --output runs/lengths-quick --quick   # a minute: shows the machinery
 
-Positions are sinusoidal or absent: learned ones are untrained beyond the training length. Runs are those of
+`--positions` are sinusoidal or none: learned ones are untrained beyond the training length. Runs are those of
 `semfocus train`: started again, the recipe goes on where it stopped. Writes lengths.json, lengths.csv, lengths.md and lengths.png.
 """
 
 import argparse
 import csv
 import json
-import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
-from datasets import disable_progress_bars
 from matplotlib.figure import Figure
 from rich.console import Console
-from transformers.utils import logging
+from study import majority_accuracy, model_class, size_in_words, study, to_device
 
 from hf_semfocus.cli.progress import EpochBar
-from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
+from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, mask_slug
-from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import train_run
 
-MASKS = ("full", "topk:5", "banded:5", "block:5")
+DEFAULTS: dict[str, Any] = {
+    "length": 20, "lengths": [25, 30, 40, 60], "masks": ["full", "topk:5", "banded:5", "block:5"], "seeds": [0, 1, 2],
+    "positions": "sinusoidal", "layers": 3, "epochs": 30, "learning-rate": 0.3, "train-size": 5000, "test-size": 2000,
+}  # fmt: skip
 QUICK: dict[str, Any] = {
     "length": 10, "lengths": [14, 18], "layers": 2, "epochs": 2, "train_size": 100, "test_size": 40, "seeds": [0],
     "masks": ["full", "topk:5"],
@@ -62,16 +60,6 @@ def specification(options: argparse.Namespace, mask: str, seed: int) -> RunSpec:
     )
 
 
-def size_in_words(options: argparse.Namespace) -> str:
-    """What was trained, and that it is reduced where it is smaller than the paper's models and data."""
-    paper = options.length >= 40 and options.layers >= 5 and options.train_size >= 5000
-    return (
-        f"{'' if paper else 'Reduced size: '}{options.layers} blocks, {options.train_size} training rows, at most {options.epochs} "
-        f"epochs, {len(options.seeds)} seed{'s' if len(options.seeds) > 1 else ''}"
-        + ("." if paper else " (the paper: length 40, 5 blocks, 5000 rows).")
-    )
-
-
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Trains what is missing and measures every length: rows of {mask, seed, length, accuracy}, and what they stand beside."""
     rows, console = [], Console()
@@ -84,13 +72,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             folder = options.output / "runs" / mask_slug(spec.mask) / f"seed-{seed}"
             with EpochBar(f"{spec.mask}, seed {seed}, length {options.length}", options.epochs, console) as bar:
                 result = train_run(spec, folder, on_epoch=bar.update)
-            kind = task_info(options.task).kind
-            cls = (
-                SemFocusForTokenClassification if kind == "token_classification" else SemFocusForSequenceClassification
-            )
-            model = cls.from_pretrained(folder / "model")
-            if torch.accelerator.is_available():
-                model = model.to(torch.accelerator.current_accelerator())  # type: ignore[arg-type]  # the wrapper around `to` loses `self`
+            model = to_device(model_class(options.task).from_pretrained(folder / "model"))
             # The same rows for every mask.
             data = data or load_task(options.task, **spec.data_options())
             splits = {options.length: "test"} | {length: f"length_{length}" for length in sorted(options.lengths)}
@@ -98,15 +80,13 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                 found = measure_accuracy(model, TensorRows(data[split], pad_token_id), 250)
                 rows.append({"mask": spec.mask, "seed": seed, "length": length, "accuracy": found.accuracy})
                 rows[-1] |= {"epochs_trained": result.epochs_trained, "status": result.status}
-                statistics = label_statistics(data[split], options.task)
-                name = "majority_sequence_accuracy" if kind == "token_classification" else "majority_accuracy"
-                baselines.setdefault(length, []).append(statistics[name])
+                baselines.setdefault(length, []).append(majority_accuracy(data[split], options.task))
     return {
         "task": options.task,
         "trained_at": options.length,
         "quick": options.quick,
         "command": options.command,
-        "size": size_in_words(options),
+        "size": size_in_words(options, f"at most {options.epochs} epochs"),
         "rows": rows,
         "majority": {str(length): mean(values) for length, values in baselines.items()},  # as JSON has it
     }
@@ -169,38 +149,8 @@ def picture(found: dict[str, Any]) -> Figure:
     return figure
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", help="see `semfocus tasks`")
-    parser.add_argument("--output", required=True, type=Path, help="folder for the runs, the table and the picture")
-    parser.add_argument("--quick", action="store_true", help="very small, over the other options")
-    parser.add_argument("--length", type=int, default=20, help="length trained at")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 30, 40, 60], help="longer lengths tested at")
-    parser.add_argument("--masks", nargs="+", default=list(MASKS), help="the first one is drawn in grey")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--positions", choices=("sinusoidal", "none"), default="sinusoidal")
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--learning-rate", type=float, default=0.3)
-    parser.add_argument("--train-size", type=int, default=5000)
-    parser.add_argument("--test-size", type=int, default=2000)
-    options = parser.parse_args(arguments)
-    options.command = shlex.join(["python", "recipes/length_generalisation.py", *arguments])
-    if options.quick:
-        vars(options).update(QUICK)
-    return options
-
-
 def main(arguments: Sequence[str]) -> None:
-    options = parsed(arguments)
-    # The recipe's own bars show the work.
-    disable_progress_bars()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        found = measured(options)
-    except ValueError as error:
-        sys.exit(f"length_generalisation: {' '.join(str(error).split())}")
+    options, found = study("length_generalisation", __doc__, DEFAULTS, QUICK, measured, arguments)
     (options.output / "lengths.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     with (options.output / "lengths.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, found["rows"][0])

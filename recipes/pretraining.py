@@ -10,29 +10,20 @@ Writes pretraining.json, pretraining.md, pretraining.png, and the pretrained mod
 """
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import disable_progress_bars
 from matplotlib.figure import Figure
 from rich.console import Console
+from study import majority_accuracy, model_class, size_in_words, study, to_device
 from transformers import DataCollatorForLanguageModeling, PreTrainedModel, set_seed
-from transformers.utils import logging
 
-from hf_semfocus import (
-    SemFocusConfig,
-    SemFocusForMaskedLM,
-    SemFocusForSequenceClassification,
-    SemFocusForTokenClassification,
-    parse_mask,
-)
+from hf_semfocus import SemFocusConfig, SemFocusForMaskedLM, parse_mask
 from hf_semfocus.cli.progress import EpochBar
-from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
+from hf_semfocus.data import build_tokenizer, load_task, task_info
 from hf_semfocus.experiments.spec import TrainingOptions, mask_slug, spread_seed
 from hf_semfocus.files import read_json, write_json
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
@@ -41,6 +32,10 @@ from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 
 TAU = 0.95
+DEFAULTS: dict[str, Any] = {
+    "length": 20, "masks": ["full", "topk:5", "banded:5"], "seeds": [0, 1, 2], "layers": 3, "pretraining-epochs": 30, "epochs": 30,
+    "batch-size": 100, "learning-rate": 1e-3, "train-size": 5000, "test-size": 1000,
+}  # fmt: skip
 QUICK: dict[str, Any] = {
     "length": 12, "layers": 1, "pretraining_epochs": 2, "epochs": 2, "train_size": 60, "test_size": 20, "seeds": [0],
     "masks": ["full", "topk:5"],
@@ -141,12 +136,6 @@ def fine_tuned(
     return [entry(0), *(entry(epoch) for epoch in epochs_of(model, batches, options.epochs, options.learning_rate))]
 
 
-def to_device(model: PreTrainedModel) -> PreTrainedModel:
-    if not torch.accelerator.is_available():
-        return model
-    return model.to(torch.accelerator.current_accelerator())  # type: ignore[arg-type]  # the wrapper around `to` loses `self`
-
-
 def check_settings(options: argparse.Namespace) -> None:
     """Values that can be trained with; masks and seeds may be added to what is there, everything else has to be the same."""
     TrainingOptions(epochs=options.epochs, batch_size=options.batch_size, learning_rate=options.learning_rate)
@@ -168,17 +157,6 @@ def check_settings(options: argparse.Namespace) -> None:
     write_json(path, asked)
 
 
-def size_in_words(options: argparse.Namespace) -> str:
-    """What was trained, and that it is reduced where it is smaller than the paper's models and data."""
-    paper = options.length >= 40 and options.layers >= 5 and options.train_size >= 5000
-    return (
-        f"{'' if paper else 'Reduced size: '}{options.layers} blocks, {options.train_size} training rows, "
-        f"{options.pretraining_epochs} epochs of pretraining, {options.epochs} on the task, {len(options.seeds)} "
-        f"seed{'s' if len(options.seeds) > 1 else ''}"
-        + ("." if paper else " (the paper: length 40, 5 blocks, 5000 rows).")
-    )
-
-
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """All masks and seeds; what an earlier start left is taken over.
 
@@ -187,9 +165,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     """
     check_settings(options)
     console = Console()
-    info = task_info(options.task)
-    token_task = info.kind == "token_classification"
-    cls: type[PreTrainedModel] = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
+    info, cls = task_info(options.task), model_class(options.task)
     tokenizer = build_tokenizer(options.task)
     runs, majority, majority_token = [], [], []
     for seed in options.seeds:
@@ -198,8 +174,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             test_size=options.test_size, seed=seed,
         )  # fmt: skip
         rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "validation", "test")}
-        statistics = label_statistics(data["test"], options.task)
-        majority.append(statistics["majority_sequence_accuracy" if token_task else "majority_accuracy"])
+        majority.append(majority_accuracy(data["test"], options.task))
         for mask in options.masks:
             labels: dict[str, Any] = {
                 "id2label": dict(enumerate(info.labels)),
@@ -232,9 +207,10 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                         write_json(kept, fine_tuned(options, to_device(make()), rows, seed, bar.update))
                 run = {"mask": config.mask, "seed": seed, "start": start, "history": read_json(kept)}
                 runs.append({**run, "pretraining": first["history"]})
+    budget = f"{options.pretraining_epochs} epochs of pretraining, {options.epochs} on the task"
     return {
         "task": options.task, "length": options.length, "quick": options.quick, "runs": runs, "tau": TAU,
-        "command": options.command, "size": size_in_words(options),
+        "command": options.command, "size": size_in_words(options, budget),
         "majority": sum(majority) / len(majority), "majority_token": sum(majority_token) / len(majority_token),
     }  # fmt: skip
 
@@ -305,40 +281,8 @@ def picture(found: dict[str, Any]) -> Figure:
     return figure
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", help="see `semfocus tasks`")
-    parser.add_argument("--output", required=True, type=Path, help="folder for the models, the table and the picture")
-    parser.add_argument("--quick", action="store_true", help="very small, over the other options")
-    parser.add_argument("--length", type=int, default=20)
-    parser.add_argument(
-        "--masks", nargs="+", default=["full", "topk:5", "banded:5"], help="the first one is drawn in grey"
-    )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--pretraining-epochs", type=int, default=30)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--train-size", type=int, default=5000)
-    parser.add_argument("--test-size", type=int, default=1000)
-    options = parser.parse_args(arguments)
-    options.command = shlex.join(["python", "recipes/pretraining.py", *arguments])
-    if options.quick:
-        vars(options).update(QUICK)
-    return options
-
-
 def main(arguments: Sequence[str]) -> None:
-    options = parsed(arguments)
-    # The recipe's own bars show the work.
-    disable_progress_bars()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        found = measured(options)
-    except ValueError as error:
-        sys.exit(f"pretraining: {' '.join(str(error).split())}")
+    options, found = study("pretraining", __doc__, DEFAULTS, QUICK, measured, arguments)
     write_json(options.output / "pretraining.json", found)
     (options.output / "pretraining.md").write_text(table(found), encoding="utf-8")
     picture(found).savefig(options.output / "pretraining.png", dpi=150)

@@ -99,13 +99,13 @@ def loss_and_gradient_norm(model: torch.nn.Module, batch: Mapping[str, Any]) -> 
     return float(loss.detach()), float(torch.stack(squares).sum().sqrt())
 
 
-def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
-    """The loss in evaluation mode, with its graph: the same bits whether a gradient is taken of it or not.
+def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any], graph: bool = True) -> torch.Tensor:
+    """The loss in evaluation mode, with its graph: the same bits whether a gradient is taken of it or not; or without.
 
     Raises:
         ValueError: the model's output has no loss for this batch.
     """
-    with evaluating(model), torch.enable_grad():
+    with evaluating(model), torch.set_grad_enabled(graph):
         loss = getattr(model(**batch), "loss", None)
     if loss is None:
         raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")

@@ -34,8 +34,6 @@ def reached_curve(runs: Sequence[Convergence]) -> ReachedCurve:
     """
     from scipy.stats import CensoredData, ecdf
 
-    if not runs:
-        raise ValueError("the curve of no runs is not defined; allowed: at least one")
     last = max(max(run.epochs, run.budget or 0) for run in runs)
     epochs = [last if run.diverged and not run.reached else run.epochs for run in runs]
     found = ecdf(CensoredData.right_censored(epochs, [not run.reached for run in runs])).cdf
@@ -62,9 +60,6 @@ def performance_profile(
     Returns:
         By mask (f,).
     """
-    counts = [len(own) for own in runs.values()]
-    if len(set(counts)) != 1 or not counts[0]:
-        raise ValueError(f"the masks have {counts} runs; allowed: equally many, at least one")
     epochs = np.array([[run.epochs if run.reached else np.inf for run in own] for own in runs.values()], float)
     best = epochs.min(0)
     ratios = np.divide(epochs, best, out=np.full_like(epochs, np.inf), where=np.isfinite(best))

@@ -16,7 +16,7 @@ from ..files import source_digest
 from ..model.mask_strategies import mask_parts, parse_mask
 from ..text import did_you_mean
 from .imports import import_strategies
-from .options import STRICT, parse
+from .options import STRICT, one_line_errors, parse
 
 if TYPE_CHECKING:
     from ..model.configuration_semfocus import SemFocusConfig
@@ -51,6 +51,7 @@ def spread_seed(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0]) & 0x7FFFFFFF
 
 
+@one_line_errors("training")
 @dataclass(frozen=True, config=STRICT)
 class TrainingOptions:
     """How a run is trained: the same for every mask of a comparison.
@@ -138,6 +139,7 @@ def _length(value: Any) -> int | tuple[int, int] | None:
     raise ValueError(f"length is {value!r}; allowed: a number, or a range such as 500-600")
 
 
+@one_line_errors("run")
 @dataclass(frozen=True, config=STRICT)
 class RunSpec:
     """One run: a task's data, a mask, a model and how it is trained. Equal specifications give equal results.
@@ -319,7 +321,6 @@ def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | No
     What `UNTRAINED` names may differ; of a user's file its content counts (`mask_source`, `task_source`). A setting that
     the earlier one was written without has its default.
     """
-
     defaults = {f"training.{entry.name}": entry.default for entry in fields(TrainingOptions)}
     old, new = {**defaults, **flat(earlier)}, flat(later)
     for key in [*new, *old]:

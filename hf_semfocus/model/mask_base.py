@@ -15,7 +15,7 @@ from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
 import torch
 
-from .mask_parameters import allowed_words, is_allowed, largest, parameter
+from .mask_parameters import allowed_words, is_allowed, parameter
 from .mask_state import MaskState
 from .mask_structure import Structure
 
@@ -150,17 +150,10 @@ class MaskStrategy:
 
     def __post_init__(self) -> None:
         for name, kind in self.parameter_types.items():
-            limits = self.parameter_limits[name]
-            if kind not in (int, float, str):
-                continue
             value = getattr(self, name)
-            if not is_allowed(value, kind, limits):
-                allowed = allowed_words(kind, limits)
-                if kind is int and isinstance(value, int) and value > largest(kind):
-                    allowed += " and <= 2**62"
-                raise ValueError(
-                    f"mask strategy {self.name or type(self).__name__!r} needs {name}, {allowed}; got {value!r}"
-                )
+            if kind in (int, float, str) and not is_allowed(value, kind, self.parameter_limits[name]):
+                who = self.name or type(self).__name__
+                raise ValueError(f"mask strategy {who!r} needs {name}, {self.describe_parameter(name)}; got {value!r}")
             if kind is float:
                 object.__setattr__(self, name, float(value))
 

@@ -12,11 +12,9 @@ What is shown is kept in recipes/results/; a test compares the pages with it.
 """
 
 import argparse
-import errno
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import statistics
@@ -40,7 +38,7 @@ from hf_semfocus.report.words import epochs_of, speed_up_words
 from hf_semfocus.summary_schema import Summary
 
 from .blocks import ROOT, linked, with_blocks
-from .rules import verdict_words
+from .verdicts import verdict_words
 
 RESULTS = ROOT / "recipes" / "results"
 MAIN_PICTURE = "reduced/speedups.png"
@@ -95,10 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         update(options)
-    except OSError as error:
-        print(f"readme: {error.filename}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
-        return 2
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"readme: {error}", file=sys.stderr)
         return 2
     return 0
@@ -149,8 +144,7 @@ def _stored(name: str) -> str:
 def _copy_all(paths: Sequence[Path], folder: Path) -> None:
     """Copies files, none of them where one is missing; those that lie in `folder` already stay."""
     for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        path.stat()
     folder.mkdir(parents=True, exist_ok=True)
     for path in paths:
         if path.resolve() != (folder / path.name).resolve():
@@ -263,18 +257,18 @@ def _told(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None
 
 
 def _setting(summary: Summary, task: str, words: str) -> str:
-    (used,) = (entry.hyperparameters for entry in summary.tasks if entry.name == task)
-    training = used["training"]
+    training = _used(summary, task)["training"]
     clip = f"clip {training['max_grad_norm']:g}" if training["max_grad_norm"] else "no clip"
-    gain = used["model"].get("attention_gain", 1.0)
-    return (
-        f"{words}rate {training['learning_rate']:g}, {clip}, batch {training['batch_size']}, attention gain {gain:g}"
-    )
+    rate, batch = training["learning_rate"], training["batch_size"]
+    return f"{words}rate {rate:g}, {clip}, batch {batch}, attention gain {_gain(summary, task):g}"
+
+
+def _used(summary: Summary, task: str) -> dict[str, dict[str, Any]]:
+    return next(entry.hyperparameters for entry in summary.tasks if entry.name == task)
 
 
 def _gain(summary: Summary, task: str) -> float:
-    (used,) = (entry.hyperparameters["model"] for entry in summary.tasks if entry.name == task)
-    return used.get("attention_gain", 1.0)
+    return _used(summary, task)["model"].get("attention_gain", 1.0)
 
 
 def _panels(stored: Mapping[str, Summary], mask: str) -> list[tuple[str, str, list[Summary]]]:
@@ -282,25 +276,25 @@ def _panels(stored: Mapping[str, Summary], mask: str) -> list[tuple[str, str, li
     found = []
     for size, names in SWEEPS.items():
         swept = [stored[name] for name in names if name in stored]
-        tasks = [task.name for task in swept[0].tasks] if len(swept) > 1 else []
-        for task in tasks:
-            if all(_told(summary, task, mask) for summary in swept):
-                others = {json.dumps(_settings_of(summary, task)) for summary in swept}
-                if len(others) == 1:
-                    found.append((size, task, swept))
+        for task in [task.name for task in swept[0].tasks] if len(swept) > 1 else []:
+            complete = all(_told(summary, task, mask) for summary in swept)
+            if complete and len({json.dumps(_settings_of(summary, task)) for summary in swept}) == 1:
+                found.append((size, task, swept))
     return found
 
 
 def _settings_of(summary: Summary, task: str) -> dict[str, Any]:
     """All settings of a task, defaults filled in, but for the gain, and for what ends or records a run."""
     (entry,) = (entry for entry in summary.tasks if entry.name == task)
-    used = entry.hyperparameters
-    model = SemFocusConfig(**used["model"])
+    model = SemFocusConfig(**entry.hyperparameters["model"])
     model.position_std = position_std(model)
-    values = {**model.to_dict(), **used["training"], **{name: entry[name] for name in ("length", "train_size")}}
-    return {
-        name: value for name, value in values.items() if name not in ("attention_gain", "epochs", "analysis_every")
+    values = {
+        **model.to_dict(),
+        **entry.hyperparameters["training"],
+        "length": entry.length,
+        "train_size": entry.train_size,
     }
+    return {name: values[name] for name in values if name not in ("attention_gain", "epochs", "analysis_every")}
 
 
 def sweep_picture(stored: Mapping[str, Summary], mask: str = "topk:5") -> Figure:
