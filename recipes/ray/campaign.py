@@ -82,31 +82,18 @@ class Driver:
         return code == 0
 
 
-def manifests(output: str) -> dict[str, list[str]]:
-    """The names of the manifests of each run under a URL."""
-    found: dict[str, list[str]] = {}
-    for path in UrlStore(output).bucket.listed("manifests"):
-        run, _, file = path.rpartition("/")
-        if file.endswith(".json"):
-            found.setdefault(run, []).append(file)
-    return found
-
-
-def epochs_of(output: str) -> int:
-    """How many epochs others could go on from."""
-    if is_url(output):
-        with contextlib.suppress(OSError):
-            return sum(int(max(files)[:6]) for files in manifests(output).values())
-        return 0
-    paths = (Path(output) / "runs" / run / "history.jsonl" for run in RUNS)
-    return sum(path.read_bytes().count(b"\n") for path in paths if path.exists())
-
-
 def histories(output: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each run's history."""
-    runs = local_copy(output, models=False) / "runs"
-    paths = sorted(runs.glob("*/*/seed-*/history.jsonl"))
-    return {path.parent.relative_to(runs).as_posix(): read_json_lines(path) for path in paths}
+    """The rows of each run's history, as far as others could go on from them; none while there is nothing, or it is away."""
+    with contextlib.suppress(OSError, ValueError):
+        runs = local_copy(output, models=False) / "runs"
+        paths = sorted(runs.glob("*/*/seed-*/history.jsonl"))
+        return {path.parent.relative_to(runs).as_posix(): read_json_lines(path) for path in paths}
+    return {}
+
+
+def epochs_of(rows: dict[str, list]) -> int:
+    """How many they are."""
+    return sum(map(len, rows.values()))
 
 
 def trained(output: str) -> dict[str, Any]:
@@ -192,11 +179,12 @@ class Campaign:
         draw.shuffle(faults)
         moments = sorted(draw.uniform(0.02, 0.75) for _ in faults)
         driver = Driver(output, self.config, options, self.folder / f"{name}.log", most=3 * len(faults) + 3)
-        begin, published = len(self.rows), [dict[str, list]()]
+        begin, published = len(self.rows), list[dict[str, list]]()
         for fault, moment in zip(faults, moments, strict=True):
-            reached = self.wait(driver, lambda at=moment: (epochs := epochs_of(output)) >= at * EPOCHS and epochs)
-            published.append(histories(output))
-            what = act[fault](driver) if reached else None
+            rows = self.wait(driver, lambda at=moment: epochs_of(rows := histories(output)) >= at * EPOCHS and rows)
+            published.append(rows or {})
+            reached = epochs_of(published[-1])
+            what = act[fault](driver) if rows else None
             row = {"comparison": name, "fault": fault, "after epochs": reached, "happened": what is not None}
             self.rows.append(
                 {**row, "what": what or "nothing: all runs were done", **dict.fromkeys((*CAME, "starts"))}
@@ -206,13 +194,19 @@ class Campaign:
         expected, found, rows = self.undisturbed, trained(output), histories(output)
         twice = sum(len(rows[run]) - len({row["epoch"] for row in rows[run]}) for run in found)
         if is_url(output):
-            twice += sum(len(files) - 1 for files in manifests(output).values())
+            files = [path for path in UrlStore(output).bucket.listed("manifests") if path.endswith(".json")]
+            twice += len(files) - len(rows)
         came = (
             len(expected.keys() - found.keys()),
             len(found.keys() - expected.keys()) + twice,
             sum(found[run] != expected[run] for run in expected.keys() & found.keys()),
             # Seconds and all: an epoch that was trained again took others. The last may not have had its checkpoint yet.
-            sum(row not in rows[run] for before in published for run, known in before.items() for row in known[:-1]),
+            sum(
+                row not in rows.get(run, ())
+                for before in published
+                for run, known in before.items()
+                for row in known[:-1]
+            ),
         )
         for row in self.rows[begin:]:
             row |= {**dict(zip(CAME, came, strict=True)), "starts": driver.starts}
