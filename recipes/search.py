@@ -110,27 +110,27 @@ def points(trials: int, seed: int) -> list[dict[str, Any]]:
     from scipy.stats import qmc
 
     drawn = qmc.Sobol(len(FIRST), rng=seed).random_base2(max(1, math.ceil(math.log2(max(2, trials)))))
-    found = [dict(FIRST)]
+    drawn_points = [dict(FIRST)]
     for row in drawn[: trials - 1].tolist():
         values: dict[str, Any] = {}
         for at, name in zip(row, FIRST, strict=True):
             if name in LOG:
                 low, high = LOG[name]
-                # Two digits: nothing finer can be told from one run, and a recipe is read by people.
+                # Two digits: one run shows nothing finer, and a recipe is read by people.
                 values[name] = float(f"{low * (high / low) ** at:.2g}")
             else:
                 values[name] = CHOICES[name][int(at * len(CHOICES[name]))]
-        found.append(values)
-    return found
+        drawn_points.append(values)
+    return drawn_points
 
 
 def point(words: Sequence[str]) -> dict[str, Any]:
     """The parameters that one `--point` names: `NAME=VALUE` each, the others as in trial 0."""
-    found = nested({}, words)
-    for name in found:
+    given = nested({}, words)
+    for name in given:
         if name not in FIRST:
             raise ValueError(f"--point has {name!r}; allowed: NAME=VALUE with one of {', '.join(FIRST)}")
-    return {**FIRST, **found}
+    return {**FIRST, **given}
 
 
 def specification(options: argparse.Namespace, task: str, parameters: Mapping[str, Any]) -> RunSpec:
@@ -291,8 +291,8 @@ class Search:
             score = self.scores[number]
             values = [getattr(score, name) for name in names]
             row = [parameters[name] for name in FIRST] + [round(score.value, 6), *values]
-            told = ["" if value is None else value for value in row]
-            writer.writerow([number, int(number in self.by_hand), *told, int(number == self.chosen)])
+            cells = ["" if value is None else value for value in row]
+            writer.writerow([number, int(number in self.by_hand), *cells, int(number == self.chosen)])
         return file.getvalue()
 
     def _by_hand_words(self) -> str:
@@ -300,8 +300,10 @@ class Search:
 
     def _uncounted(self) -> list[str]:
         """A sentence where there are trials that are not asked for now: the budget was larger."""
-        told = ", ".join(map(str, self.before))
-        return [f"Not among them, and trained before: trial{'s' * (len(self.before) > 1)} {told}."] if told else []
+        numbers = ", ".join(map(str, self.before))
+        return (
+            [f"Not among them, and trained before: trial{'s' * (len(self.before) > 1)} {numbers}."] if numbers else []
+        )
 
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
@@ -318,16 +320,16 @@ class Search:
         """The experiment with the chosen hyperparameters, and above it how they were found."""
         options, score, parameters = self.options, self.scores[self.chosen], self.parameters[self.chosen]
         size = sizes(options, self.task)
-        told = f"{score.epochs_to_tau} epochs to {TAU:.0%}"
+        outcome = f"{score.epochs_to_tau} epochs to {TAU:.0%}"
         if score.epochs_to_tau is None:
-            told = f"score {score.value:.3f}, as {TAU:.0%} was not reached: {score.status}, at most {score.best_train_accuracy:.3f}"
+            outcome = f"score {score.value:.3f}, as {TAU:.0%} was not reached: {score.status}, at most {score.best_train_accuracy:.3f}"
         header = [
             f"semfocus compare --config {path} --output runs/{self.task}",
             "The same hyperparameters for every mask, chosen for full attention alone by",
             f"  {options.command_line}",
             f"Budget: {len(self.scores)} trials{self._by_hand_words()} of at most {options.epochs} epochs, on training and "
             f"validation data of seed {options.seed}, which no comparison uses.",
-            f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({told};"
+            f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({outcome};"
             f" validation accuracy {score.validation_accuracy:.3f}).",
             *self._uncounted(),
             f"All trials: {results}",
@@ -353,8 +355,8 @@ class Search:
 def _size_words(size: Mapping[str, Any], task: str) -> str:
     paper = preset("paper")
     settings = [size, merged(paper.defaults, paper.tasks.get(task, {}))]
-    own, other = (_one_size(RunSpec.from_dict({**values, "task": task, "mask": "full"})) for values in settings)
-    return f"Paper size: {own}." if own == other else f"Reduced size: {own} (the paper: {other})."
+    asked, other = (_one_size(RunSpec.from_dict({**values, "task": task, "mask": "full"})) for values in settings)
+    return f"Paper size: {asked}." if asked == other else f"Reduced size: {asked} (the paper: {other})."
 
 
 def _one_size(spec: RunSpec) -> str:

@@ -59,7 +59,7 @@ def docstring_pairs() -> list[Pair]:
         Pairs in a fixed order, the same for the same Python. No summary and no rest comes twice.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
         if parts[0] in ("site-packages", "dist-packages") or any("test" in part for part in parts):
@@ -74,8 +74,8 @@ def docstring_pairs() -> list[Pair]:
             head, _, body = (docstring or "").partition("\n\n")
             head, body = " ".join(head.split()), " ".join(body.split())
             if 4 <= len(head.split()) <= 40 and len(body.split()) >= 30:
-                found.setdefault(head, body)
-    once = {body: head for head, body in found.items()}
+                bodies.setdefault(head, body)
+    once = {body: head for head, body in bodies.items()}
     pairs = [(head, body) for body, head in once.items()]
     # An order that has nothing to do with modules, and that no other text changes.
     return sorted(pairs, key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())
@@ -193,8 +193,8 @@ def run(keys: str, folder: Path, data: dict[str, Any], options: argparse.Namespa
     """One k: before and after training. The dense embeddings are remembered in `data`."""
     encoder = Encoder(folder, keys, options.length)
     if "dense" not in data:
-        own = encoder if keys == "full" else Encoder(folder, "full", options.length)
-        data["dense"] = measure(own, data["test"], None, options, tick)[1]
+        dense = encoder if keys == "full" else Encoder(folder, "full", options.length)
+        data["dense"] = measure(dense, data["test"], None, options, tick)[1]
     before, _ = measure(encoder, data["test"], data["dense"], options, tick)
     seconds = train(encoder, data["train"], options, tick)
     after, _ = measure(encoder, data["test"], None, options, tick)

@@ -69,7 +69,7 @@ def one(text: str) -> str:
     """The type of one of several values."""
     if "," in text:
         several = " ".join(re.split(", *", text))
-        raise argparse.ArgumentTypeError(f"{text!r} has a comma; several are arguments of their own: {several}")
+        raise argparse.ArgumentTypeError(f"{text!r} has a comma; give several as separate arguments: {several}")
     return text
 
 

@@ -92,7 +92,7 @@ def load_task(
     try:
         builder.download_and_prepare(num_proc=num_proc)
     except DatasetGenerationError as error:
-        # A user's mistake found on the way (no new input can be drawn) is told as one.
+        # A user's mistake found on the way (no new input can be drawn) is raised as one.
         if isinstance(error.__cause__, ValueError):
             raise error.__cause__ from None
         raise

@@ -73,9 +73,9 @@ class DataOptions:
         """A stable hash of everything that changes the rows or their columns, the generator's version and source included."""
         text = repr((sorted(asdict(self).items()), GENERATOR_VERSION, source_digest()))
         cls = type(get_task(self.task, self.answer))
-        if (own := files.source_digest([cls])) is not None:
+        if (source := files.source_digest([cls])) is not None:
             # What a notebook defines has no file: its rows are cached for this process and this definition alone.
-            text += own if getattr(sys.modules[cls.__module__], "__file__", None) else f"{_PROCESS} {id(cls)}"
+            text += source if getattr(sys.modules[cls.__module__], "__file__", None) else f"{_PROCESS} {id(cls)}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

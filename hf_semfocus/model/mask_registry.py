@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy
+from .mask_base import MaskStrategy
+from .mask_inputs import MaskContext
 from .mask_state import MaskState, UnionState
 from .mask_structure import Structure
 

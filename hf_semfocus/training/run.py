@@ -49,7 +49,7 @@ def train_run(
         placement: the kind of machine that a comparison has chosen for the run and its pairs, for the result.
 
     Raises:
-        ValueError: the folder holds a run with other settings, or a damaged file.
+        ValueError: the folder holds a run with other settings, or a file that cannot be read.
     """
     spec, folder, state = spec.resolved(), Path(folder), process_state()
     lock = folder_lock(folder, "another run", wait=WAIT_SECONDS) if state.is_main_process else contextlib.nullcontext()
@@ -137,7 +137,7 @@ def finished_before(spec: RunSpec, run: Run | Path | None, model: bool = True) -
             where a checkpoint is left to make the model from: the files of an unpacked archive count as a finished run.
 
     Raises:
-        ValueError: the folder holds a run with other settings, or a damaged specification, history, result or checkpoint.
+        ValueError: the folder holds a run with other settings, or a file of it cannot be read.
     """
     run = read_run(run) if isinstance(run, Path) else run
     if run is None or run.folder is None:
