@@ -250,11 +250,11 @@ def explains(runs: Sequence[FocusRun]) -> Mapping[str, tuple[Judgement, Judgemen
                 outside += np.sum((y[left_out] - x[left_out] @ slope) ** 2), np.sum(y[left_out] ** 2)
                 inside += np.sum((ys - xs @ slope) ** 2), np.sum(ys**2)
             scores[name].append((1 - outside[0] / outside[1], 1 - inside[0] / inside[1]))
-    outside, inside = (
+    left_out_too, fitted = (
         {name: judge_values([pair[side] for pair in pairs], above=EXPLAINED) for name, pairs in scores.items()}
         for side in (0, 1)
     )
-    return {name: (outside[name], inside[name]) for name in scores}
+    return {name: (left_out_too[name], fitted[name]) for name in scores}
 
 
 def _centred_predictors(name: str, runs: Sequence[FocusRun], masks: Sequence[str]) -> np.ndarray:

@@ -56,10 +56,11 @@ def run(options: argparse.Namespace) -> int:
     if note is not None:
         experiment = replace(experiment, name=base.name.removesuffix(CHANGED) + CHANGED, note=note)
     quiet_libraries()
+    from ..comparison.bucket import is_url
     from ..comparison.compare import compare
     from ..comparison.engines import Wanted, make_engine
     from ..comparison.run_directory import RunDirectory, read_experiment
-    from ..comparison.storage import is_url, open_store
+    from ..comparison.storage import open_store
     from ..training.environment import process_state
     from .card import comparison_cards
     from .progress import ComparisonBars

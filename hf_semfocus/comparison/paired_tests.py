@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -279,8 +280,10 @@ def _countable(n: int) -> None:
 def as_ratios(judged: Judgement) -> Judgement:
     """A judgement of logarithms as one of ratios; what has no bound is None."""
     logs = {name: getattr(judged, name) for name in ("estimate_low", "estimate_high", "low", "high")}
-    known = {name: log is not None and math.isfinite(log) for name, log in logs.items()}
-    return replace(judged, **{name: math.exp(log) if known[name] else None for name, log in logs.items()})
+    ratios: dict[str, Any] = {
+        name: math.exp(log) if log is not None and math.isfinite(log) else None for name, log in logs.items()
+    }
+    return replace(judged, **ratios)
 
 
 def _subset_means(values: np.ndarray) -> np.ndarray:

@@ -14,8 +14,9 @@ from ..schema import Epoch, RunResult
 from ..training.environment import machine, process_state, use_threads, versions
 from ..training.results import FORMAT
 from ..training.run import train_run
+from .attempts import run_at
+from .bucket import StorageError
 from .engines.base import Job, Outcome, Tell
-from .storage import StorageError, run_at
 
 SHOWN = ("epoch", "train_accuracy", "running_accuracy", "heldout_accuracy", "seconds")
 """What progress shows of a history's entry."""

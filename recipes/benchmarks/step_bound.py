@@ -114,6 +114,7 @@ class PlainLoop:
 def measured(spec: RunSpec) -> str:
     """A mask's line: medians over all epochs but the first."""
     steps = -(-spec.train_size // spec.training.batch_size)
+    assert isinstance(spec.length, int)
     products = bare_products(spec.training.batch_size, spec.length, 64, spec.model["num_hidden_layers"])
     entries, bare = [], []
 

@@ -46,8 +46,8 @@ STATUSES = {
 }
 
 
-def markdown(tier: Tier, pictures: Iterable[str] = ()) -> str:
-    """`paper.md`, with the pictures of these names."""
+def markdown(tier: Tier, pictures: Iterable[str] = (), theory: Iterable[str] = ()) -> str:
+    """`paper.md`, with the pictures of these names and the lines on the theory."""
     drawn = {name: f"![{words}](paper/{name}.png)" for name, words in PICTURES.items() if name in pictures}
     counted = sum(len(task.counted) for task in tier.tasks)
     lines = [
@@ -96,6 +96,7 @@ def markdown(tier: Tier, pictures: Iterable[str] = ()) -> str:
             lines += ["", *_task(task, tier)]
     if not any(task.stored for task in tier.tasks):
         lines += ["", "Nothing is stored yet."]
+    lines += ["", *theory]
     return "\n".join(lines).rstrip() + "\n"
 
 
