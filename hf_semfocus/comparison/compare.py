@@ -28,10 +28,9 @@ from ..training.setup import check_memory, check_tracker
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
 from .run_directory import RunDirectory
-from .storage import StorageError, Store, is_url, open_store, run_at
+from .storage import PROGRESS, StorageError, Store, is_url, open_store, run_at
 from .workers import failed, last_entry, train, write_failed
 
-PROGRESS = "progress.json"
 PROGRESS_SECONDS = 5.0
 
 

@@ -32,7 +32,7 @@ from huggingface_hub.constants import HF_HOME
 
 from ..files import atomic_write, json_text, read_json, write_json
 from ..training.checkpoints import latest_complete_checkpoint
-from ..training.snapshots import FOLDER as SNAPSHOTS
+from ..training.run_files import SNAPSHOTS
 
 CACHE = Path(HF_HOME) / "semfocus"
 """Copies of what URLs hold, and scratch folders."""
@@ -44,7 +44,8 @@ RECORDS = ("spec.json", "history.jsonl", "result.json", "log.txt")
 LOG_CHARACTERS = 50_000
 STAGES = {"epoch": 0, "failed": 1, "finished": 2}
 LAST_OF_RUN = re.compile(r"^(.+)/runs/([^/]+/[^/]+/seed-\d+)(?:/model)?/?$")
-OURS_TO_REMAKE = ("experiment.json", "placements.json", "progress.json")
+PROGRESS = "progress.json"
+OURS_TO_REMAKE = ("experiment.json", "placements.json", PROGRESS)
 Found = TypeVar("Found")
 
 

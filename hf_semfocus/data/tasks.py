@@ -180,7 +180,7 @@ def get_task(name: str, answer: str | None = None) -> Task:
         raise ValueError(f"a task's name is a string, got {name!r}")
     if name not in TASKS:
         raise ValueError(
-            f"unknown task {name!r}{suggest(name, TASKS)}; known tasks: {', '.join(TASKS)} (one of your own: import its file first)"
+            f"unknown task {name!r}{suggest(name, TASKS)}; `semfocus tasks` lists them, --import FILE adds yours"
         )
     if answer is None:
         return TASKS[name]
