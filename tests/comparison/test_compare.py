@@ -259,13 +259,16 @@ def test_a_terminated_comparison_ends_quietly_and_its_log_has_no_bars(tmp_path):
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
     command = [sys.executable, "-m", "hf_semfocus.cli.main", "compare", "--config", str(tmp_path / "experiment.yaml")]
     process = subprocess.Popen([*command, "--output", str(out)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not any(read_json_lines(path)[-1]["epoch"] >= 2 for path in out.rglob("history.jsonl")):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.terminate()
-    assert (process.communicate(timeout=60)[1].decode(), process.returncode) == ("", 128 + signal.SIGTERM)
+    try:
+        deadline = time.monotonic() + 300
+        while not any(read_json_lines(path)[-1]["epoch"] >= 2 for path in out.rglob("history.jsonl")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert (process.communicate(timeout=60)[1].decode(), process.returncode) == ("", 128 + signal.SIGTERM)
+    finally:
+        process.kill()
     assert "%|" not in (unit_folder(out, asked.units()[0]) / "log.txt").read_text()
 
 
