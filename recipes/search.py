@@ -42,19 +42,20 @@ from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hf_semfocus.cli.progress import accuracies
+from hf_semfocus.cli.progress import accuracies, share_bar
+from hf_semfocus.cli.terminal import quiet_libraries
 from hf_semfocus.comparison.compare import Progress as Standing
 from hf_semfocus.comparison.compare import prepare_data, train_all
-from hf_semfocus.data import list_tasks, task_info
+from hf_semfocus.data import list_tasks
 from hf_semfocus.data.options import parse_length
 from hf_semfocus.experiments.experiment import Experiment
-from hf_semfocus.experiments.options import merged
+from hf_semfocus.experiments.options import merged, nested
 from hf_semfocus.experiments.presets import PAPER_MASKS, preset
 from hf_semfocus.experiments.spec import RunSpec, difference
 from hf_semfocus.files import atomic_write, read_json
 from hf_semfocus.schema import FINISHED
+from hf_semfocus.text import length_text, plural
 from hf_semfocus.training.environment import available_cores
 from hf_semfocus.training.locking import folder_lock
 from hf_semfocus.training.run_files import Run, read_run
@@ -109,42 +110,27 @@ def points(trials: int, seed: int) -> list[dict[str, Any]]:
     from scipy.stats import qmc
 
     drawn = qmc.Sobol(len(FIRST), rng=seed).random_base2(max(1, math.ceil(math.log2(max(2, trials)))))
-    found = [dict(FIRST)]
+    drawn_points = [dict(FIRST)]
     for row in drawn[: trials - 1].tolist():
         values: dict[str, Any] = {}
         for at, name in zip(row, FIRST, strict=True):
             if name in LOG:
                 low, high = LOG[name]
-                # Two digits: nothing finer can be told from one run, and a recipe is read by people.
+                # Two digits: one run shows nothing finer, and a recipe is read by people.
                 values[name] = float(f"{low * (high / low) ** at:.2g}")
             else:
                 values[name] = CHOICES[name][int(at * len(CHOICES[name]))]
-        found.append(values)
-    return found
+        drawn_points.append(values)
+    return drawn_points
 
 
 def point(words: Sequence[str]) -> dict[str, Any]:
-    """The parameters that one `--point` names: `NAME=VALUE` each, the others as in trial 0.
-
-    Raises:
-        ValueError: an unknown name, a name twice, or a value that is no positive number (0 only where it means "none").
-    """
-    found: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or name not in FIRST:
-            raise ValueError(f"--point has {word!r}; allowed: NAME=VALUE with one of {', '.join(FIRST)}")
-        if name in found:
-            raise ValueError(f"--point names {name} twice")
-        kind = type(FIRST[name])
-        try:
-            value = kind(text)
-        except ValueError:
-            raise ValueError(f"--point has {word!r}; allowed: {'a whole' if kind is int else 'a'} number") from None
-        if not math.isfinite(value) or value < 0 or (value == 0 and name != "max_grad_norm"):
-            raise ValueError(f"--point has {word!r}; allowed: a positive number")
-        found[name] = value
-    return {**FIRST, **found}
+    """The parameters that one `--point` names: `NAME=VALUE` each, the others as in trial 0."""
+    given = nested({}, words)
+    for name in given:
+        if name not in FIRST:
+            raise ValueError(f"--point has {name!r}; allowed: NAME=VALUE with one of {', '.join(FIRST)}")
+    return {**FIRST, **given}
 
 
 def specification(options: argparse.Namespace, task: str, parameters: Mapping[str, Any]) -> RunSpec:
@@ -272,6 +258,14 @@ class Search:
             self.scores[number] = scored(run, self.options.epochs)
         return self.scores[number]
 
+    def line(self, number: int) -> str:
+        """What came of a finished trial."""
+        score = self.score(number)
+        return (
+            f"{self.task} trial {number}: {score.status}, score {score.value:.3f}, {score.epochs_trained} epochs, "
+            f"training {score.best_train_accuracy:.3f}, validation {score.validation_accuracy:.3f}"
+        )
+
     @property
     def done(self) -> bool:
         """Whether every trial is finished."""
@@ -297,8 +291,8 @@ class Search:
             score = self.scores[number]
             values = [getattr(score, name) for name in names]
             row = [parameters[name] for name in FIRST] + [round(score.value, 6), *values]
-            told = ["" if value is None else value for value in row]
-            writer.writerow([number, int(number in self.by_hand), *told, int(number == self.chosen)])
+            cells = ["" if value is None else value for value in row]
+            writer.writerow([number, int(number in self.by_hand), *cells, int(number == self.chosen)])
         return file.getvalue()
 
     def _by_hand_words(self) -> str:
@@ -306,8 +300,10 @@ class Search:
 
     def _uncounted(self) -> list[str]:
         """A sentence where there are trials that are not asked for now: the budget was larger."""
-        told = ", ".join(map(str, self.before))
-        return [f"Not among them, and trained before: trial{'s' * (len(self.before) > 1)} {told}."] if told else []
+        numbers = ", ".join(map(str, self.before))
+        return (
+            [f"Not among them, and trained before: trial{'s' * (len(self.before) > 1)} {numbers}."] if numbers else []
+        )
 
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
@@ -324,16 +320,16 @@ class Search:
         """The experiment with the chosen hyperparameters, and above it how they were found."""
         options, score, parameters = self.options, self.scores[self.chosen], self.parameters[self.chosen]
         size = sizes(options, self.task)
-        told = f"{score.epochs_to_tau} epochs to {TAU:.0%}"
+        outcome = f"{score.epochs_to_tau} epochs to {TAU:.0%}"
         if score.epochs_to_tau is None:
-            told = f"score {score.value:.3f}, as {TAU:.0%} was not reached: {score.status}, at most {score.best_train_accuracy:.3f}"
+            outcome = f"score {score.value:.3f}, as {TAU:.0%} was not reached: {score.status}, at most {score.best_train_accuracy:.3f}"
         header = [
             f"semfocus compare --config {path} --output runs/{self.task}",
             "The same hyperparameters for every mask, chosen for full attention alone by",
             f"  {options.command_line}",
             f"Budget: {len(self.scores)} trials{self._by_hand_words()} of at most {options.epochs} epochs, on training and "
             f"validation data of seed {options.seed}, which no comparison uses.",
-            f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({told};"
+            f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({outcome};"
             f" validation accuracy {score.validation_accuracy:.3f}).",
             *self._uncounted(),
             f"All trials: {results}",
@@ -359,62 +355,13 @@ class Search:
 def _size_words(size: Mapping[str, Any], task: str) -> str:
     paper = preset("paper")
     settings = [size, merged(paper.defaults, paper.tasks.get(task, {}))]
-    own, other = (_one_size(RunSpec.from_dict({**values, "task": task, "mask": "full"})) for values in settings)
-    return f"Paper size: {own}." if own == other else f"Reduced size: {own} (the paper: {other})."
+    asked, other = (_one_size(RunSpec.from_dict({**values, "task": task, "mask": "full"})) for values in settings)
+    return f"Paper size: {asked}." if asked == other else f"Reduced size: {asked} (the paper: {other})."
 
 
 def _one_size(spec: RunSpec) -> str:
-    length = "–".join(map(str, spec.length)) if isinstance(spec.length, tuple) else spec.length
-    blocks, width = spec.model["num_hidden_layers"], spec.model.get("hidden_size", 64)
-    return f"length {length}, {blocks} block{'' if blocks == 1 else 's'} of width {width}, {spec.train_size:,} training examples"
-
-
-class Bars:
-    """A bar a task, and beside it the trial at work; a line for each trial that ended.
-
-    Args:
-        searches: what is searched, in the order of the units.
-        console: where to; without a terminal only the lines.
-    """
-
-    def __init__(self, searches: Sequence[Search], console: Console):
-        self.searches, self.console = searches, console
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[now]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self.bars = [
-            self.progress.add_task(search.task, total=len(search.parameters), now="waiting") for search in searches
-        ]
-
-    def update(self, standing: Sequence[Standing]) -> None:
-        """Takes the standing of every trial, scores those that ended and writes the tasks that are complete."""
-        rows = iter(standing)
-        for search, bar in zip(self.searches, self.bars, strict=True):
-            now = ""
-            for number in search.parameters:
-                row = next(rows)
-                if row.state in FINISHED and number not in search.scores:
-                    self._line(search, number)
-                elif row.state == "running":
-                    now = f"trial {number}: epoch {row.entry['epoch'] if row.entry else 0}, {accuracies(row.entry)}"
-            self.progress.update(bar, completed=len(search.scores), now=now or f"{search.reached} reached {TAU:.0%}")
-            if search.done and not search.written:
-                search.write()
-
-    def _line(self, search: Search, number: int) -> None:
-        score = search.score(number)
-        told = f"score {score.value:.3f}, {score.epochs_trained} epochs, training {score.best_train_accuracy:.3f}"
-        self.console.print(
-            f"{search.task} trial {number}: {score.status}, {told}, validation {score.validation_accuracy:.3f}",
-            soft_wrap=True,
-            highlight=False,
-        )
+    blocks, width = plural(spec.model["num_hidden_layers"], "block"), spec.model.get("hidden_size", 64)
+    return f"length {length_text(spec.length)}, {blocks} of width {width}, {spec.train_size:,} training examples"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -456,22 +403,17 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
     options.points = [point(words) for words in options.point]
     options.tasks = list(dict.fromkeys(options.tasks))
     for task in options.tasks:
-        task_info(task)
+        for parameters in [FIRST, *options.points]:
+            specification(options, task, parameters)
     if options.write is not None:  # now, and not after hours
         for folder in (options.write, results_folder(options.write)):
             folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(folder, os.W_OK):
-                raise ValueError(f"{folder} cannot be written")
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     """Searches; 1 if a trial failed, for whose task nothing is written."""
-    import datasets
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    datasets.disable_progress_bars()
+    quiet_libraries()
     console = Console()
     with folder_lock(options.output, "another search"):
         prepare_data([specification(options, task, FIRST) for task in options.tasks])
@@ -480,9 +422,24 @@ def run(options: argparse.Namespace) -> int:
         folders = [search.folder(number) for search in searches for number in search.parameters]
         for unit in units:
             check_memory(unit)
-        bars = Bars(searches, console)
-        with bars.progress:
-            results = train_all(units, folders, options.jobs or available_cores(), bars.update)
+        with share_bar(console) as bars:
+            bar = bars.add_task("", total=len(units))
+
+            def update(standing: Sequence[Standing]) -> None:
+                rows, now = iter(standing), []
+                for search in searches:
+                    for number in search.parameters:
+                        row = next(rows)
+                        if row.state in FINISHED and number not in search.scores:
+                            console.print(search.line(number), soft_wrap=True, highlight=False)
+                        elif row.state == "running":
+                            now.append(f"{search.task} trial {number}, {accuracies(row.entry)}")
+                    if search.done and not search.written:
+                        search.write()
+                ended = sum(len(search.scores) for search in searches)
+                bars.update(bar, completed=ended, description="; ".join(now))
+
+            results = train_all(units, folders, options.jobs or available_cores(), update)
     for search in searches:
         if search.done:
             console.print(f"{search.task}: {search.reached} of {len(search.scores)} trials reached {TAU:.0%}; chosen: "

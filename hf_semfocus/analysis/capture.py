@@ -22,7 +22,7 @@ from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
 
 CHUNK_ELEMENTS = 2**24
-"""Scores that are held at once: 64 MB in fp32."""
+"""Scores that are in memory at once: 64 MB in fp32."""
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,8 @@ def choose_attention_gain(
     def at(gain: float) -> float:
         with torch.random.fork_rng():  # a mask that draws does so in the forward too
             torch.manual_seed(seed)
-            found = initial_attention(build(gain), batch)
-        return found.entropy if keys == "kept" else found.entropy_all
+            log_gain = initial_attention(build(gain), batch)
+        return log_gain.entropy if keys == "kept" else log_gain.entropy_all
 
     most, least = at(lowest), at(highest)
     if not least <= target_entropy <= most:
@@ -167,5 +167,5 @@ def choose_attention_gain(
     from scipy.optimize import brentq  # half a second to import
 
     # Between the binary logarithms, which give back `lowest` and `highest` exactly where these are powers of 2.
-    found = brentq(lambda log: at(2.0**log) - target_entropy, math.log2(lowest), math.log2(highest), xtol=1e-5)
-    return float(f"{2.0**found:.4g}")
+    log_gain = brentq(lambda log: at(2.0**log) - target_entropy, math.log2(lowest), math.log2(highest), xtol=1e-5)
+    return float(f"{2.0**log_gain:.4g}")

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from ..integrations.evaluation import evaluating
-from .probe import gradient_norm
+from .probe import evaluated_loss, gradient_norm
 
 RADII = (1e-3, 1e-2, 1e-1)
 
@@ -128,11 +127,4 @@ def _move(
 
 def losses_of(model: torch.nn.Module, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:
     """The loss of each batch in evaluation mode, fp64 on the CPU; `ValueError` where the model gives none."""
-    losses = []
-    with evaluating(model), torch.no_grad():
-        for batch in batches:
-            loss = getattr(model(**batch), "loss", None)
-            if loss is None:
-                raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")
-            losses.append(loss.double().cpu())
-    return torch.stack(losses)
+    return torch.stack([evaluated_loss(model, batch, graph=False).double().cpu() for batch in batches])

@@ -53,10 +53,10 @@ def trajectory(before: Snapshot, model: torch.nn.Module, loss: float) -> dict[st
         {'step_norm': 0.73, 'trajectory_ratio': 0.38}
     """
     length = _distance(before.parameters, _trained(model))
-    found = {"step_norm": length}
+    result = {"step_norm": length}
     if length > 0:
-        found["trajectory_ratio"] = abs(loss - before.loss) / length
-    return found
+        result["trajectory_ratio"] = abs(loss - before.loss) / length
+    return result
 
 
 def path(models: Iterable[torch.nn.Module], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -25,10 +25,12 @@ from ..training.locking import folder_lock
 from ..training.run import finished_before
 from ..training.run_files import REPAIR, Run, read_run
 from ..training.setup import check_memory, check_tracker
+from .attempts import run_at
+from .bucket import StorageError, is_url
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
 from .run_directory import RunDirectory
-from .storage import PROGRESS, StorageError, Store, is_url, open_store, run_at
+from .storage import PROGRESS, Store, open_store
 from .workers import failed, last_entry, train, write_failed
 
 PROGRESS_SECONDS = 5.0

@@ -16,8 +16,9 @@ from ..schema import Epoch, RunResult
 from ..training.environment import machine, process_state, use_threads, versions
 from ..training.results import FORMAT
 from ..training.run import train_run
+from .attempts import run_at
+from .bucket import StorageError
 from .engines.base import Job, Outcome, Tell
-from .storage import StorageError, run_at
 
 SHOWN = ("epoch", "train_accuracy", "running_accuracy", "heldout_accuracy", "seconds")
 """What progress shows of a history's entry."""
@@ -97,19 +98,19 @@ def output_to(log) -> Iterator[None]:
     handler = logging.StreamHandler(log)
     # Libraries that made a handler when they were imported, as transformers does, keep the stream of that moment.
     loggers = [entry for entry in logging.Logger.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
-    own = {
+    streams = {
         made: made.stream
         for logger in loggers
         for made in logger.handlers
         if type(made) is logging.StreamHandler and made.stream in (sys.stderr, sys.stdout)
     }
     logging.getLogger().addHandler(handler)
-    for made in own:
+    for made in streams:
         made.setStream(log)
     try:
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             yield
     finally:
         logging.getLogger().removeHandler(handler)
-        for made, stream in own.items():
+        for made, stream in streams.items():
             made.setStream(stream)

@@ -47,9 +47,9 @@ def python_call(options: DataOptions) -> str:
     if longer:
         arguments["length_splits"] = longer
     task = get_task(options.task, options.answer)
-    own = "" if is_built_in(task) else f"import {type(task).__module__}  # registers the task\n"
+    imports = "" if is_built_in(task) else f"import {type(task).__module__}  # registers the task\n"
     call = f"load_task({options.task!r}, {', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-    return f"from hf_semfocus.data import load_task\n{own}{call}"
+    return f"from hf_semfocus.data import load_task\n{imports}{call}"
 
 
 def dataset_card(

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from ..model.mask_strategies import parse_mask
 from ..text import did_you_mean
 from .imports import import_strategies
-from .options import STRICT, merged, parse, read_yaml
+from .options import STRICT, merged, one_line_errors, parse, read_yaml
 from .spec import Names, RunSpec, Seed, flat, mask_slug
 from .task_recipes import KEY, with_recipe
 
@@ -66,6 +66,7 @@ Settings = Annotated[dict[str, Any], AfterValidator(_check_settings)]
 Variant = Annotated[dict[str, Any], AfterValidator(_check_variant)]
 
 
+@one_line_errors("experiment")
 @dataclass(frozen=True, config=STRICT)
 class Experiment:
     """Every (task, mask, seed) that a comparison trains. Masks differ in nothing but the mask, and variants in what they name:
@@ -163,50 +164,38 @@ class Experiment:
         return {**values, "masks": list(self.masks), "seeds": list(self.seeds), "tasks": dict(self.tasks)}
 
     @classmethod
-    def from_dict(cls, values: Any, folder: Path | str = "", inside: tuple[Path, ...] = ()) -> "Experiment":
+    def from_dict(cls, values: Any, files: tuple[Path, ...] = ()) -> "Experiment":
         """Makes a resolved experiment from a mapping; whatever is wrong in it raises `ValueError`.
 
         Args:
-            values: the fields.
-            folder: what the paths of recipes start from.
-            inside: the files that are being read, the outermost first: a recipe is none of them.
+            values: the fields; what a comparison records beside them (`RECORDED`) is passed over.
+            files: that are being read, the outermost first: paths of recipes start from the last one's folder.
         """
+        if isinstance(values, dict):
+            values = {name: value for name, value in values.items() if name not in RECORDED}
         experiment = parse(cls, values, "experiment")
         tasks = {
-            task: with_recipe(task, settings, experiment.defaults, partial(cls._recipe, task, folder, inside))
+            task: with_recipe(task, settings, experiment.defaults, partial(cls._recipe, task, files))
             for task, settings in experiment.tasks.items()
         }
         return replace(experiment, tasks=tasks).resolved()
 
     @classmethod
-    def from_yaml(cls, path: Path | str, inside: tuple[Path, ...] = ()) -> "Experiment":
+    def from_yaml(cls, path: Path | str, files: tuple[Path, ...] = ()) -> "Experiment":
         """Reads an experiment from a YAML or JSON file; the paths of its recipes start from that file's folder.
 
         The `experiment.json` of a comparison gives what that comparison was asked for, whatever has become of its recipe.
         """
-        path = Path(path)
-        values = read_yaml(path)
-        if "format" not in values:
-            return cls.from_dict(values, path.parent, (*inside, path.resolve()))
-        missing = sorted({entry.name for entry in fields(cls)} - {"variants"} - values.keys())
-        if values["format"] != 1 or missing:
-            lacks = f"it lacks {', '.join(missing)}" if missing else f"format is {values['format']!r}; allowed: 1"
-            raise ValueError(f"{path} is not what `semfocus compare` records of a comparison: {lacks}")
-        asked = {name: value for name, value in values.items() if name not in RECORDED}
-        experiment = cls.from_dict(asked, path.parent, (*inside, path.resolve()))
-        if values.get("units", names := [unit.name for unit in experiment.units()]) != names:
-            raise ValueError(f"{path} is damaged: its units are not those of its tasks, masks and seeds")
-        return experiment
+        return cls.from_dict(read_yaml(path), (*files, Path(path).resolve()))
 
     @classmethod
-    def _recipe(cls, task: str, folder: Path | str, inside: tuple[Path, ...], name: str) -> dict[str, Any]:
+    def _recipe(cls, task: str, files: tuple[Path, ...], name: str) -> dict[str, Any]:
         """All settings of `task` in the experiment file that another one names."""
-        path = Path(folder) / name
+        path = (files[-1].parent if files else Path()) / name
         try:
-            if path.resolve() in inside:
-                circle = [*inside[inside.index(path.resolve()) :], path]
-                raise ValueError(f"recipes go in a circle ({' → '.join(file.name for file in circle)})")
-            recipe = cls.from_yaml(path, inside)
+            if path.resolve() in files:
+                raise ValueError("recipes go in a circle")
+            recipe = cls.from_yaml(path, files)
             if task not in recipe.tasks:
                 raise ValueError(f"it is for {', '.join(recipe.tasks)}; allowed here: a recipe for {task}")
         except OSError as error:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from .mask_base import compute_dtype
+from .mask_inputs import compute_dtype
 
 OUTSIDE = -2.0
 """Below every threshold: relative to its row's maximum, τ is at least −1 for both."""

@@ -29,16 +29,16 @@ def write_manifest(checkpoint: Path) -> None:
 
 def latest_complete_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that was written to its end; a kill in the middle of one leaves the one before it."""
-    found = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
-    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    complete = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def check_manifest(checkpoint: Path) -> None:
     """Raises `ValueError`, naming the file, if a file of a complete checkpoint has changed or is gone since it was written."""
-    expected, found = read_json(checkpoint / MANIFEST), _digests(checkpoint)
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            what = "is gone" if name not in found else "was added" if name not in expected else "has changed"
+    expected, present = read_json(checkpoint / MANIFEST), _digests(checkpoint)
+    for name in sorted(expected.keys() | present.keys()):
+        if expected.get(name) != present.get(name):
+            what = "is gone" if name not in present else "was added" if name not in expected else "has changed"
             raise ValueError(
                 f"checkpoint {checkpoint} is damaged: {name} {what} since it was written; remove that folder to go on from "
                 "the one before it, or from the start"

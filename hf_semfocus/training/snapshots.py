@@ -56,9 +56,8 @@ class SnapshotCallback(TrainerCallback):
     def _store(self, model: Any, epoch: int, state: Any) -> None:
         if not state.is_world_process_zero:
             return
-        model = getattr(
-            model, "module", model
-        )  # without DistributedDataParallel, which would wait for the other processes
+        # Without DistributedDataParallel, which would wait for the other processes.
+        model = getattr(model, "module", model)
         device = next(model.parameters()).device
         batch = {name: value.to(device) for name, value in self.batch.items()}
         with evaluating(model), torch.no_grad(), torch.random.fork_rng():

@@ -379,7 +379,7 @@ def test_redraw_keeps_valid_keys_that_the_global_generator_draws(kind):
     assert not mask.fixed
     assert not mask.input_dependent
     assert not parse_mask("sink:1+redraw:3").fixed
-    with pytest.raises(ValueError, match="'redraw:3' draws anew in each call"):
+    with pytest.raises(ValueError, match="'redraw:3' draws again in each call"):
         mask.on_positions(4)
 
 
