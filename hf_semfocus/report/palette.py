@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Okabe and Ito (2008) without yellow, which is too pale on white; from the seventh on colours far from all before (CIELAB).
+# Okabe and Ito (2008) without yellow, which is too pale on white; from the seventh on colours that are far from all before (CIELAB),
+# and from white and the page's dark paper.
 _COLOURS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#3311DD", "#F244F2", "#3D0066", "#00B82E", "#E6004D", "#661A00",
-    "#4D5900", "#D9967A", "#8C8CFF",
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#5500FF", "#FF22DD", "#11CC00", "#FF0055", "#2266FF", "#666622",
+    "#DD9977", "#DD88FF", "#993333",
 )  # fmt: skip
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d", "8", "H", "1")
 
