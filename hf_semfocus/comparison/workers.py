@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from transformers.utils.logging import disable_progress_bar
+
 from ..experiments.spec import RunSpec
 from ..files import read_json_lines, write_json
 from ..schema import Epoch, RunResult
@@ -52,6 +54,8 @@ def train(job: Job, cpus: int = 1, tell: Tell | None = None) -> Outcome:
 
 def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> RunResult:
     run.folder.mkdir(parents=True, exist_ok=True)
+    if alone:  # a log has no use for bars
+        disable_progress_bar()
     with (
         open(run.folder / "log.txt", "a", encoding="utf-8") as log,
         output_to(log) if alone else contextlib.nullcontext(),
