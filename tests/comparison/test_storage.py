@@ -173,6 +173,26 @@ def test_an_object_that_is_replaced_while_it_is_read_does_not_stop_the_next_atte
             pass
 
 
+def test_a_node_whose_disk_is_full_stops_no_other(memory, monkeypatch):
+    from hf_semfocus.comparison import workers
+
+    trains = workers.train_run
+
+    def train_run(spec, *more, **options):
+        if spec.mask == "full":
+            raise OSError(28, "No space left on device")
+        return trains(spec, *more, **options)
+
+    def write_failed(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(workers, "train_run", train_run)
+    monkeypatch.setattr(workers, "write_failed", write_failed)
+    full, fine = compare(tiny(epochs=1), memory, engine=inline())
+    assert (full["status"], fine["epochs_trained"]) == ("failed", 1)
+    assert "No space left" in full["error"]
+
+
 def of_boto(code, status):
     from botocore.exceptions import ClientError
     from s3fs.errors import translate_boto_error
