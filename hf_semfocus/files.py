@@ -1,4 +1,4 @@
-"""Files that are seen whole or not at all, and JSON that is read as what it should be: a damaged file is named, with the field."""
+"""Files that appear complete or not at all, and JSON that is checked when it is read: what is wrong is named, with file and field."""
 
 import hashlib
 import json
@@ -96,7 +96,7 @@ def read_json(path: Path | str, remedy: str = "move it away to make it again") -
 
 
 def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
-    """Reads one JSON object a line; a damaged line raises a `ValueError` that names the file and the line."""
+    """Reads one JSON object a line; a broken line raises a `ValueError` that names the file and the line."""
     rows = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         try:
@@ -121,7 +121,7 @@ def read_record(path: Path, model: type[AnyRecord], remedy: str) -> AnyRecord:
     """The record that a file of JSON holds.
 
     Raises:
-        ValueError: it is damaged; the message names the file and the field, and ends with `remedy`.
+        ValueError: it cannot be read; the message names the file and the field, and ends with `remedy`.
     """
     return parse_record(path.read_bytes(), model, str(path), remedy)
 

@@ -77,8 +77,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             data = data or load_task(options.task, **spec.data_options())
             splits = {options.length: "test"} | {length: f"length_{length}" for length in sorted(options.lengths)}
             for length, split in splits.items():
-                found = measure_accuracy(model, TensorRows(data[split], pad_token_id), 250)
-                rows.append({"mask": spec.mask, "seed": seed, "length": length, "accuracy": found.accuracy})
+                accuracy = measure_accuracy(model, TensorRows(data[split], pad_token_id), 250)
+                rows.append({"mask": spec.mask, "seed": seed, "length": length, "accuracy": accuracy.accuracy})
                 rows[-1] |= {"epochs_trained": result.epochs_trained, "status": result.status}
                 baselines.setdefault(length, []).append(majority_accuracy(data[split], options.task))
     return {
@@ -92,73 +92,73 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """Markdown: a row a mask, a column a length; the mean over seeds, and lowest to highest where there are several."""
-    lengths = list(map(int, found["majority"]))
+    lengths = list(map(int, results["majority"]))
     lines = [
-        f"`{found['command']}`",
+        f"`{results['command']}`",
         "",
-        f"{found['size']} {found['task']}, trained at length {found['trained_at']}: accuracy at other lengths"
-        + (" (quick run: reduced in every respect)" if found["quick"] else ""),
+        f"{results['size']} {results['task']}, trained at length {results['trained_at']}: accuracy at other lengths"
+        + (" (quick run: reduced in every respect)" if results["quick"] else ""),
         "",
         "| mask | " + " | ".join(map(str, lengths)) + " | runs that learnt |",
         "|---" * (len(lengths) + 2) + "|",
     ]
-    for mask in dict.fromkeys(row["mask"] for row in found["rows"]):
+    for mask in dict.fromkeys(row["mask"] for row in results["rows"]):
         cells = []
         for length in lengths:
-            values = [row["accuracy"] for row in found["rows"] if (row["mask"], row["length"]) == (mask, length)]
+            values = [row["accuracy"] for row in results["rows"] if (row["mask"], row["length"]) == (mask, length)]
             spread = f" ({min(values):.3f}–{max(values):.3f})" if len(values) > 1 else ""
             cells.append(f"{mean(values):.3f}{spread}")
-        runs = {row["seed"]: row["status"] for row in found["rows"] if row["mask"] == mask}
+        runs = {row["seed"]: row["status"] for row in results["rows"] if row["mask"] == mask}
         learnt = f"{sum(status == 'reached' for status in runs.values())} of {len(runs)}"
         lines.append(f"| `{mask}` | " + " | ".join([*cells, learnt]) + " |")
-    lines.append("| majority class | " + " | ".join(f"{value:.3f}" for value in found["majority"].values()) + " | |")
+    lines.append("| majority class | " + " | ".join(f"{value:.3f}" for value in results["majority"].values()) + " | |")
     return "\n".join(lines) + "\n"
 
 
-def picture(found: dict[str, Any]) -> Figure:
+def picture(results: dict[str, Any]) -> Figure:
     """Accuracy against length: a line a mask (mean over seeds, band lowest to highest), the majority class dotted."""
-    masks, lengths = list(dict.fromkeys(row["mask"] for row in found["rows"])), list(map(int, found["majority"]))
+    masks, lengths = list(dict.fromkeys(row["mask"] for row in results["rows"])), list(map(int, results["majority"]))
     styles = mask_styles(masks, masks[0])
     figure = Figure(figsize=(6.4, 3.8), layout="constrained", facecolor=LIGHT.paper)
     axes = figure.subplots()
     prepare(axes, LIGHT)
     for mask in masks:
         values = [
-            [row["accuracy"] for row in found["rows"] if (row["mask"], row["length"]) == (mask, length)]
+            [row["accuracy"] for row in results["rows"] if (row["mask"], row["length"]) == (mask, length)]
             for length in lengths
         ]
         style = styles[mask]
         axes.plot(lengths, [mean(of) for of in values], color=style.colour, marker=style.marker, markersize=5)
         axes.fill_between(lengths, list(map(min, values)), list(map(max, values)), color=style.colour, alpha=0.12)
-    axes.plot(lengths, list(found["majority"].values()), color=LIGHT.faint, linestyle=":", linewidth=1.2)
+    axes.plot(lengths, list(results["majority"].values()), color=LIGHT.faint, linestyle=":", linewidth=1.2)
     axes.annotate(
-        "dotted: majority class", (lengths[-1], found["majority"][str(lengths[-1])]), xytext=(0, -24), ha="right",
+        "dotted: majority class", (lengths[-1], results["majority"][str(lengths[-1])]), xytext=(0, -24), ha="right",
         textcoords="offset points", fontsize=8, color=LIGHT.faint,
     )  # fmt: skip
-    axes.axvline(found["trained_at"], color=LIGHT.faint, linewidth=0.8)
+    axes.axvline(results["trained_at"], color=LIGHT.faint, linewidth=0.8)
     axes.set_xticks(lengths)
     axes.set_ylim(0, 1.03)
     axes.set_xlabel("length of the test inputs (the line: of the training inputs)", color=LIGHT.ink, fontsize=9)
     axes.set_ylabel("accuracy", color=LIGHT.ink, fontsize=9)
-    reduced = " (reduced size)" if found["size"].startswith("Reduced") else ""
-    axes.set_title(f"{found['task']}, trained at length {found['trained_at']}{reduced}", **title_style(LIGHT))
+    reduced = " (reduced size)" if results["size"].startswith("Reduced") else ""
+    axes.set_title(f"{results['task']}, trained at length {results['trained_at']}{reduced}", **title_style(LIGHT))
     handles = [mask_key(styles[mask], mask) for mask in masks]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)), **legend_style(LIGHT))
     return figure
 
 
 def main(arguments: Sequence[str]) -> None:
-    options, found = study("length_generalisation", __doc__, DEFAULTS, QUICK, measured, arguments)
-    (options.output / "lengths.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    options, results = study("length_generalisation", __doc__, DEFAULTS, QUICK, measured, arguments)
+    (options.output / "lengths.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     with (options.output / "lengths.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, found["rows"][0])
+        writer = csv.DictWriter(file, results["rows"][0])
         writer.writeheader()
-        writer.writerows(found["rows"])
-    (options.output / "lengths.md").write_text(table(found), encoding="utf-8")
-    picture(found).savefig(options.output / "lengths.png", dpi=150)
-    print(table(found))
+        writer.writerows(results["rows"])
+    (options.output / "lengths.md").write_text(table(results), encoding="utf-8")
+    picture(results).savefig(options.output / "lengths.png", dpi=150)
+    print(table(results))
 
 
 if __name__ == "__main__":

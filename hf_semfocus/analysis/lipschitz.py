@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .probe import evaluated_loss, gradient_norm
+from .trajectory import distance
 
 RADII = (1e-3, 1e-2, 1e-1)
 
@@ -117,12 +118,10 @@ def _move(
     factor: torch.Tensor,
 ) -> float:
     """Puts the parameters at θ + factor · direction; returns how far they really went, rounding included."""
-    squares = []
     with torch.no_grad():
         for parameter, value, part in zip(parameters, before, direction, strict=True):
             parameter.copy_(value.double() + (factor * part).to(value.device))
-            squares.append((parameter.double() - value.double()).pow(2).sum().cpu())
-    return float(torch.stack(squares).sum().sqrt())
+        return distance(before, parameters)
 
 
 def losses_of(model: torch.nn.Module, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:

@@ -16,14 +16,14 @@ def rows(measured: Sequence[dict[str, Cost]], setting: Setting) -> list[dict[str
     Returns:
         Dicts, with ``seconds``, the list of all rounds, last. What was not measured is None, with the reason in ``note``.
     """
-    found = []
+    lines = []
     for costs in measured:
         for cost in costs.values():
             low, middle, high = (None,) * 3
             if cost.seconds:
                 low, middle, high = (1000 * value for value in quartiles(cost.seconds))
             ratio = time_ratio(costs["ours"], cost) or (None,) * 3
-            found.append(
+            lines.append(
                 {
                     "mask": cost.case.mask,
                     "batch": cost.case.batch,
@@ -45,7 +45,7 @@ def rows(measured: Sequence[dict[str, Cost]], setting: Setting) -> list[dict[str
                     "seconds": list(cost.seconds),
                 }
             )
-    return found
+    return lines
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:

@@ -3,7 +3,6 @@
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .parsing import add_command, add_import, described, path
@@ -81,8 +80,6 @@ def run(options: argparse.Namespace) -> int:
     if options.slices is not None and options.slices < 2:
         raise ValueError(f"--slices is {options.slices}; allowed: at least 2 points a side")
     what, rows_of, training_rows_of = rows_for(options, sources, out)
-    if options.output is not None and Path(options.output).exists() and not Path(options.output).is_dir():
-        raise ValueError(f"--output is {options.output}, which is a file; allowed: a folder, there or not")
     models = [(name, source, loaded(source)) for name, source in zip(names_of(sources), sources, strict=True)]
     named = [(name, source, model, rows_of(source, model)) for name, source, model in models]
     for _, source, model, rows in named:

@@ -126,7 +126,7 @@ def loaded(source: Source) -> PreTrainedModel:
 
 
 def with_weights(cls: Any, folder: Path, **options: Any) -> Any:
-    """`cls.from_pretrained(folder)`; `ValueError` in one line for whatever missing or damaged files lead to."""
+    """`cls.from_pretrained(folder)`; `ValueError` in one line for whatever missing or broken files lead to."""
     try:
         return cls.from_pretrained(folder, **options)
     except Exception as error:

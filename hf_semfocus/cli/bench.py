@@ -165,7 +165,7 @@ def _profile(options: argparse.Namespace, setting: "Setting", out: "Console") ->
         to.print(f"$ {options.command_line}", highlight=False, soft_wrap=True, markup=False)
         to.print(
             f"one forward and backward pass, {setting.dtype}, head dim {setting.dim}, {setting.heads} head(s), "
-            f"{setting.threads} thread(s), path {taken!r}: {sum(own for *_, own in operators):.1f} ms of CPU under the profiler",
+            f"{setting.threads} thread(s), path {taken!r}: {sum(ms for *_, ms in operators):.1f} ms of CPU under the profiler",
             highlight=False,
         )
         to.print(profile_table(operators))

@@ -30,10 +30,9 @@ from .bucket import is_url
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
 from .run_directory import RunDirectory
-from .storage import Store, open_store
+from .storage import PROGRESS, Store, open_store
 from .workers import failed, last_entry, train, write_failed
 
-PROGRESS = "progress.json"
 PROGRESS_SECONDS = 5.0
 
 

@@ -14,13 +14,14 @@ from huggingface_hub.constants import HF_HOME
 
 from ..files import atomic_write, json_text, read_json, write_json
 from ..training.checkpoints import latest_complete_checkpoint
-from ..training.snapshots import FOLDER as SNAPSHOTS
+from ..training.run_files import SNAPSHOTS
 from .attempts import LAST_OF_RUN, PATIENCE_SECONDS, newest, parsed, read_manifest, unpack, write_records
 from .bucket import Bucket, is_url
 
 CACHE = Path(HF_HOME) / "semfocus"
 """Copies of what URLs hold."""
-OURS_TO_REMAKE = ("experiment.json", "placements.json", "progress.json")
+PROGRESS = "progress.json"
+OURS_TO_REMAKE = ("experiment.json", "placements.json", PROGRESS)
 
 
 class Store:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from transformers.utils.logging import disable_progress_bar
+
 from ..experiments.spec import RunSpec
 from ..files import read_json_lines, write_json
 from ..schema import Epoch, RunResult
@@ -54,6 +56,8 @@ def train(job: Job, cpus: int = 1, tell: Tell | None = None) -> Outcome:
 
 def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> RunResult:
     run.folder.mkdir(parents=True, exist_ok=True)
+    if alone:  # a log has no use for bars
+        disable_progress_bar()
     with (
         open(run.folder / "log.txt", "a", encoding="utf-8") as log,
         output_to(log) if alone else contextlib.nullcontext(),
@@ -96,19 +100,19 @@ def output_to(log) -> Iterator[None]:
     handler = logging.StreamHandler(log)
     # Libraries that made a handler when they were imported, as transformers does, keep the stream of that moment.
     loggers = [entry for entry in logging.Logger.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
-    own = {
+    streams = {
         made: made.stream
         for logger in loggers
         for made in logger.handlers
         if type(made) is logging.StreamHandler and made.stream in (sys.stderr, sys.stdout)
     }
     logging.getLogger().addHandler(handler)
-    for made in own:
+    for made in streams:
         made.setStream(log)
     try:
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             yield
     finally:
         logging.getLogger().removeHandler(handler)
-        for made, stream in own.items():
+        for made, stream in streams.items():
             made.setStream(stream)

@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..files import atomic_folder
 from ..text import did_you_mean
 from .cards import dataset_card
-from .core.task import IGNORED
 from .generation import features, split_rows, tables, whole_split
-from .options import check_folder, check_options
-from .statistics import statistics_from_counts
+from .options import check_options
+from .statistics import label_counts, statistics_from_counts
 from .tasks import get_task
 
 FORMATS = ("parquet", "jsonl")
@@ -68,7 +66,7 @@ def generate(
     for split, _ in checked.sizes:
         split_rows(checked, split)
     task = get_task(name, checked.answer)
-    target = Path(check_folder(task, "out", out))
+    target = Path(out)
     _check_target(target, overwrite)
     with atomic_folder(target) as folder:
         facts = {}
@@ -82,19 +80,13 @@ def generate(
                     for table in tables(checked, shard):
                         write(table)
                         done += len(table)
-                        counts += _count(table["labels"], len(task.labels))
+                        counts += label_counts(table["labels"], task)
                         if progress is not None:
                             progress(split, done, size)
             facts[split] = statistics_from_counts(task, counts)
         card = dataset_card(checked, facts, command=command, files=f"{{split}}.{file_format}")
         (folder / "README.md").write_text(card, encoding="utf-8")
     return target
-
-
-def _count(labels: pa.ChunkedArray, classes: int) -> np.ndarray:
-    values = pc.list_flatten(labels) if pa.types.is_list(labels.type) else labels
-    numbers = values.to_numpy()
-    return np.bincount(numbers[numbers != IGNORED], minlength=classes)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import os
 import re
 import sys
 import uuid
@@ -73,9 +72,9 @@ class DataOptions:
         """A stable hash of everything that changes the rows or their columns, the generator's version and source included."""
         text = repr((sorted(asdict(self).items()), GENERATOR_VERSION, source_digest()))
         cls = type(get_task(self.task, self.answer))
-        if (own := files.source_digest([cls])) is not None:
+        if (source := files.source_digest([cls])) is not None:
             # What a notebook defines has no file: its rows are cached for this process and this definition alone.
-            text += own if getattr(sys.modules[cls.__module__], "__file__", None) else f"{_PROCESS} {id(cls)}"
+            text += source if getattr(sys.modules[cls.__module__], "__file__", None) else f"{_PROCESS} {id(cls)}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -108,13 +107,6 @@ def check_integer(task: Task, name: str, value: Any, low: int, high: int | None 
     if number is None or isinstance(value, bool) or number < low or (high is not None and number > high):
         raise ValueError(f"{task.name}: {name} must be {allowed}, got {value!r}")
     return number
-
-
-def check_folder(task: Task, name: str, value: Any) -> str:
-    """The folder's name as text, or ``ValueError``."""
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ValueError(f"{task.name}: {name} must be a folder's name, got {value!r}")
-    return str(value)
 
 
 def check_pooling(pooling: Any) -> str:

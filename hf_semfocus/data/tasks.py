@@ -68,11 +68,11 @@ Registered = TypeVar("Registered", bound=type[Task])
 
 
 def register_task(cls: Registered) -> Registered:
-    """Class decorator that makes a task in a file of your own known by its name, wherever a built-in one is.
+    """Class decorator that makes a task in a file of yours known by its name, wherever a built-in one is.
 
     The file has to be imported where the name is used: ``import my_tasks``, ``--import my_tasks.py``, or ``imports`` of a run or an
     experiment, which records it with a digest of its content. A data set's card names its module. Rows follow from the class's
-    code as those of built-in tasks do: the same options give the same rows, and an edited file gives a data set of its own.
+    code as those of built-in tasks do: the same options give the same rows, and an edited file gives another data set.
 
     Args:
         cls: a subclass of :class:`Task`, or of :class:`UniformWords`, which draws words and leaves nothing but the answer to write.
@@ -172,8 +172,7 @@ def get_task(name: str, answer: str | None = None) -> Task:
     if not isinstance(name, str):
         raise ValueError(f"a task's name is a string, got {name!r}")
     if name not in TASKS:
-        known = f"{', '.join(TASKS)}; one of your own: import its file first"
-        raise ValueError(f"unknown task {name!r}{did_you_mean(name, TASKS)} (known tasks: {known})")
+        raise ValueError(f"unknown task {name!r}{did_you_mean(name, TASKS)} (`semfocus tasks` lists them, --import FILE adds yours)")
     if answer is None:
         return TASKS[name]
     choices = {task.answer_name: task for task in ANSWERS.get(name, ())}

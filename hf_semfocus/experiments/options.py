@@ -72,7 +72,8 @@ def one_line_errors(what: str) -> Callable[[type[T]], type[T]]:
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        make: Any = cls.__init__
+        made: Any = cls
+        make = made.__init__
 
         @functools.wraps(make)
         def init(self: T, *given: Any, **named: Any) -> None:
@@ -83,7 +84,7 @@ def one_line_errors(what: str) -> Callable[[type[T]], type[T]]:
                 first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
                 raise ValueError(_one_line(first, [entry.name for entry in fields(cls)], what)) from None  # type: ignore[arg-type]
 
-        cls.__init__ = init  # type: ignore[misc]
+        made.__init__ = init
         return cls
 
     return decorate

@@ -2,7 +2,8 @@
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy
+from .mask_base import MaskStrategy
+from .mask_inputs import MaskContext
 from .mask_state import MaskState
 from .mask_structure import Structure
 

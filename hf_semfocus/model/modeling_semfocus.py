@@ -41,8 +41,9 @@ from .attention_reference import scores_of
 from .attention_sparse import choose_path
 from .configuration_semfocus import SemFocusConfig
 from .dropout import Dropout, relu_dropped
-from .mask_base import MaskStrategy, compute_dtype
+from .mask_base import MaskStrategy
 from .mask_extensions import __doc__ as _extensions  # noqa: F401  # imported for what it registers
+from .mask_inputs import compute_dtype
 from .mask_state import MaskState
 
 __all__ = [
@@ -69,8 +70,8 @@ class LearnedPositions(nn.Embedding):
         self, positions_BL: torch.Tensor | None, length: int, dtype: torch.dtype
     ) -> torch.Tensor:
         """``(B or 1, L, d)`` in `dtype`; positions None means 0, 1, …"""
-        found = self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
-        return found.to(dtype)
+        vectors = self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
+        return vectors.to(dtype)
 
 
 class GlobalTokens(nn.Embedding):

@@ -219,10 +219,10 @@ def main() -> None:
             for _ in range(3):
                 epochs["before"] += before.ask("epochs", "topk:5", options.epochs)
                 epochs["now"] += now.ask("epochs", "topk:5", options.epochs)
-            told = ", ".join(f"{name} {statistics.median(values):.2f} s" for name, values in epochs.items())
+            medians = ", ".join(f"{name} {statistics.median(values):.2f} s" for name, values in epochs.items())
             ratios = [a / b for a, b in zip(epochs["before"], epochs["now"], strict=True)]
             print(
-                f"an epoch of even_pairs, topk:5, batch 25, with its evaluations: {told}; {quartiles(ratios)} x faster"
+                f"an epoch of even_pairs, topk:5, batch 25, with its evaluations: {medians}; {quartiles(ratios)} x faster"
             )
 
 

@@ -5,7 +5,7 @@ python recipes/benchmarks/step_bound.py [--masks full topk:5 banded:5] [--length
 Each mask is a real run (`train_run`: Trainer, history, stopping rule, a checkpoint an epoch). Between its epochs the same process
 multiplies matrices of the same shapes as often as the epoch did: per block the six linear layers and the two products of attention,
 each with its two products backward, nothing else. A step's time is the epoch's training time over its steps; evaluation and the rest
-of an epoch are apart. Goal: at most 1.5. Then the same epochs as a plain loop, which evaluates both splits whole. Goal: at most 1.25.
+of an epoch are apart. Goal: at most 1.5. Then the same epochs as a plain loop, which evaluates both splits in full. Goal: at most 1.25.
 
 `--profile` says where a step's time goes: the share of each kind of operation in what torch's profiler counts of 20 plain steps.
 """
@@ -114,6 +114,7 @@ class PlainLoop:
 def measured(spec: RunSpec) -> str:
     """A mask's line: medians over all epochs but the first."""
     steps = -(-spec.train_size // spec.training.batch_size)
+    assert isinstance(spec.length, int)
     products = bare_products(spec.training.batch_size, spec.length, 64, spec.model["num_hidden_layers"])
     entries, bare = [], []
 

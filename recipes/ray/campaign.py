@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,12 @@ def histories(output: str) -> dict[str, list[dict[str, Any]]]:
 def epochs_of(rows: dict[str, list]) -> int:
     """How many they are."""
     return sum(map(len, rows.values()))
+
+
+def histories_from(output: str, least: float) -> dict[str, list]:
+    """All histories once they have so many epochs; none before."""
+    rows = histories(output)
+    return rows if epochs_of(rows) >= least else {}
 
 
 def trained(output: str) -> dict[str, Any]:
@@ -181,7 +188,7 @@ class Campaign:
         driver = Driver(output, self.config, options, self.folder / f"{name}.log", most=3 * len(faults) + 3)
         begin, published = len(self.rows), list[dict[str, list]]()
         for fault, moment in zip(faults, moments, strict=True):
-            rows = self.wait(driver, lambda at=moment: epochs_of(rows := histories(output)) >= at * EPOCHS and rows)
+            rows = self.wait(driver, partial(histories_from, output, moment * EPOCHS))
             published.append(rows or {})
             reached = epochs_of(published[-1])
             what = act[fault](driver) if rows else None

@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"reproduction: {error}", file=sys.stderr)
         return 2
-    told = ", ".join(f"{number} {name}" for name, number in counts(tier).items())
-    print(f"{len(tier.claims)} claims: {told}")
+    counted = ", ".join(f"{number} {name}" for name, number in counts(tier).items())
+    print(f"{len(tier.claims)} claims: {counted}")
     return 0
 
 

@@ -4,13 +4,13 @@ python -m recipes.reproduction.archive runs/reduced --as reduced
 python -m recipes.reproduction.archive --unpack recipes/results/reduced --to /tmp/reduced && semfocus report /tmp/reduced
 
 `semfocus compare --config recipes/reduced.yaml --output /tmp/reduced` goes on from an unpacked one: finished runs are kept as they are,
-unfinished ones go on from their last checkpoint where that is small enough to be stored (2 MB), and begin anew where it is not.
+unfinished ones go on from their last checkpoint where that is small enough to be stored (2 MB), and begin again where it is not.
 
 What it holds: `histories.tar.xz` (experiment.json and every run's spec.json, history.jsonl and result.json, and the checkpoints of
 unfinished runs: a run directory without finished models, which `semfocus report` reads), `summary.json` (without the histories,
 which the archive has), `summary.csv`, `speedups.csv`, the report's pictures of at most 400 kB, and `README.md` (command, versions,
 machine, what is finished and what is not, core-hours). The comparison may be running: unfinished runs are stored as such. The same
-state gives the same bytes, and a folder of the same name is replaced as a whole, unless runs would be lost (--replace).
+state gives the same bytes, and a folder of the same name is replaced at once, unless runs would be lost (--replace).
 """
 
 import argparse
@@ -30,25 +30,24 @@ from hf_semfocus.comparison.run_directory import read_experiment
 from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.files import atomic_folder, atomic_write, read_json, read_record, write_json
 from hf_semfocus.report.files import render_figure
-from hf_semfocus.report.findings import headline
-from hf_semfocus.report.html import PICTURES, outcome
+from hf_semfocus.report.html import PICTURES
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.spreadsheets import write_spreadsheets
-from hf_semfocus.report.tables import markdown_table
-from hf_semfocus.schema import FINISHED, STATUSES, Earlier
+from hf_semfocus.schema import FINISHED
 from hf_semfocus.summary_schema import Summary
 from hf_semfocus.training.checkpoints import check_manifest, latest_complete_checkpoint, write_manifest
 from hf_semfocus.training.run_files import read_run
 
+from .stored_readme import ARCHIVE, about, core_hours, counts
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "recipes" / "results"
-ARCHIVE = "histories.tar.xz"
 LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfocus report` draws it again
-LARGEST_CHECKPOINT = 2_000_000  # bytes, of an unfinished run; one beyond it is left out, and the run begins anew
+LARGEST_CHECKPOINT = 2_000_000  # bytes, of an unfinished run; one beyond it is left out, and the run begins again
 # The result before the history: a run that ends in between is then seen without its result, never with half of its epochs.
 RUN_FILES = ("spec.json", "result.json", "history.jsonl")
 MACHINES = "machines.json"
-NOT_NEEDED = "training_args.bin"  # of a checkpoint: nothing reads it, and it tells where the run lay
+NOT_NEEDED = "training_args.bin"  # of a checkpoint: nothing reads it, and it says where the run was
 
 
 def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, replace: bool = False) -> Summary:
@@ -127,73 +126,73 @@ def stored_summary(summary: Summary) -> Summary:
 
 
 def _copy(run_dir: Path, snapshot: Path) -> None:
-    """The files that tell the runs, with the places of this machine taken out of them."""
+    """The files of the runs, with the places of this machine taken out of them."""
     experiment = run_dir / "experiment.json"
     if not experiment.is_file():
         raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
     snapshot.mkdir()
     (snapshot / experiment.name).write_text(_portable(experiment.read_text("utf-8")), encoding="utf-8")
-    # Which library computes products is each worker's own; its result tells it.
+    # Which library computes products is each worker's own; its result says it.
     machine = {**(read_experiment(snapshot).machine or {})}
     machine.pop("products", None)
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
-        own = snapshot / folder.relative_to(run_dir)
+        copy = snapshot / folder.relative_to(run_dir)
         if not (folder / "result.json").is_file():
-            _copy_checkpoint(folder, own)
+            _copy_checkpoint(folder, copy)
         # After the checkpoint: of a run that ends in between both are there then, and the result counts.
         for name in RUN_FILES:
             if (folder / name).is_file():
-                own.mkdir(parents=True, exist_ok=True)
-                (own / name).write_text(_portable((folder / name).read_text("utf-8")), encoding="utf-8")
-        if (own / "result.json").is_file():
-            shutil.rmtree(own / "checkpoints", ignore_errors=True)
-        _write_machines(folder, own, machine)
+                copy.mkdir(parents=True, exist_ok=True)
+                (copy / name).write_text(_portable((folder / name).read_text("utf-8")), encoding="utf-8")
+        if (copy / "result.json").is_file():
+            shutil.rmtree(copy / "checkpoints", ignore_errors=True)
+        _write_machines(folder, copy, machine)
 
 
-def _copy_checkpoint(folder: Path, own: Path) -> None:
-    """The last whole checkpoint of an unfinished run, if it is small; the run may be at work and replace it meanwhile."""
+def _copy_checkpoint(folder: Path, copy: Path) -> None:
+    """The last complete checkpoint of an unfinished run, if it is small; the run may be at work and replace it meanwhile."""
     for _ in range(3):
         checkpoint = latest_complete_checkpoint(folder / "checkpoints")
         if checkpoint is None:
             return
-        copy = own / "checkpoints" / checkpoint.name
+        stored = copy / "checkpoints" / checkpoint.name
         try:
             if sum(path.stat().st_size for path in checkpoint.rglob("*")) > LARGEST_CHECKPOINT:
                 return
-            shutil.copytree(checkpoint, copy)
-            check_manifest(copy)
+            shutil.copytree(checkpoint, stored)
+            check_manifest(stored)
         except (OSError, ValueError):  # gone, or going, since there is a newer one
-            shutil.rmtree(copy.parent, ignore_errors=True)
+            shutil.rmtree(stored.parent, ignore_errors=True)
             continue
-        (copy / NOT_NEEDED).unlink(missing_ok=True)
-        write_manifest(copy)
+        (stored / NOT_NEEDED).unlink(missing_ok=True)
+        write_manifest(stored)
         return
 
 
-def _write_machines(folder: Path, own: Path, machine: Mapping[str, Any]) -> None:
-    """Which machine trained a run up to which epoch, of a run that is stored unfinished: elsewhere its result tells the last one alone.
+def _write_machines(folder: Path, copy: Path, machine: Mapping[str, Any]) -> None:
+    """Which machine trained a run up to which epoch, of a run that is stored unfinished: elsewhere its result has the last one alone.
 
     `machine` is where the comparison was last at work. A run that has no further epoch since it was last stored has not been there.
     """
-    told = read_json(folder / MACHINES) if (folder / MACHINES).is_file() else []
-    before = told[-1]["epochs"] if told else 0
-    run = read_run(own)
+    machines = read_json(folder / MACHINES) if (folder / MACHINES).is_file() else []
+    before = machines[-1]["epochs"] if machines else 0
+    run = read_run(copy)
     if run is None:
         return
-    checkpoint = latest_complete_checkpoint(own / "checkpoints")
+    checkpoint = latest_complete_checkpoint(copy / "checkpoints")
     if checkpoint is not None:
         epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
-    elif told and run.result is not None:
+    elif machines and run.result is not None:
         epochs, machine = len(run.history), run.result.machine
     else:
-        return  # it begins anew, or its result tells all
-    if told and same_machine(told[-1]["machine"], machine):
-        told.pop()
-    write_json(own / MACHINES, [*told, {"machine": machine, "epochs": epochs}] if epochs > before else told)
+        return  # it begins again, or its result says all
+    if machines and same_machine(machines[-1]["machine"], machine):
+        machines.pop()
+    write_json(copy / MACHINES, [*machines, {"machine": machine, "epochs": epochs}] if epochs > before else machines)
 
 
 def same_machine(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two records agree in all that both tell; a machine that was not recorded is none that is known."""
+    """Whether two records agree in all that both have; a machine that was not recorded is none that is known."""
     return bool(first and second) and all(first[name] == second[name] for name in first.keys() & second.keys())
 
 
@@ -247,80 +246,6 @@ def unpack(stored: Path, folder: Path) -> Path:
     return folder
 
 
-def counts(summary: Summary) -> dict[str, int]:
-    """How many runs were asked for, and what became of them. "missing" runs were never started."""
-    statuses: list[str] = ["missing" if run.path is None else run.status for run in summary.runs]
-    known = {status: statuses.count(status) for status in (*STATUSES, "unfinished", "missing")}
-    return {"asked": len(statuses), "finished": sum(known[status] for status in FINISHED), **known}
-
-
-def core_hours(summary: Summary) -> float:
-    """Of all epochs that are stored, evaluation included; a run has one thread."""
-    return sum(run.seconds or 0.0 for run in summary.runs) / 3600
-
-
-def machine_text(machine: Mapping[str, Any] | None) -> str:
-    """A machine in words."""
-    if not machine:
-        return "not recorded"
-    products = "products by oneDNN" if machine.get("products") == "onednn" else ""
-    words = (
-        machine.get("processor", "not recorded"),
-        f"{machine.get('cores', '?')} cores",
-        machine.get("platform"),
-        products,
-    )
-    return ", ".join(filter(None, words))
-
-
-def _place(values: Summary | Earlier) -> str:
-    return f"{machine_text(values.machine)}; started {values.created}"
-
-
-def about(summary: Summary, folder: Path, name: str, left_out: Iterable[str] = (), checkpoints: int = 0) -> str:
-    """README.md of the stored result `name`, whose other files are in `folder`."""
-    found = counts(summary)
-    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    lines = [
-        f"# {name}",
-        "",
-        f"{summary.note or ''}",
-        "",
-        "```bash",
-        f"{summary.command or '(the command was not recorded)'}",
-        "```",
-        "",
-        f"- Runs: {found['asked']} asked for; {found['finished']} finished ({found['reached']} reached τ, {found['censored']} "
-        f"censored, {found['diverged']} diverged), {found['failed']} failed, {found['unfinished']} unfinished, "
-        f"{found['missing']} not started.",
-        f"- Cost so far: {core_hours(summary):.2f} core-hours, one thread a run.",
-        f"- Machine: {_place(summary)}.",
-        f"- Versions: {versions}.",
-        *(f"- Trained before on {_place(entry)}." for entry in summary.earlier),
-        *(f"- The machine of {entry.runs} runs: {machine_text(entry.machine)}." for entry in summary.machines),
-        f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
-        f"`python -m recipes.reproduction.archive --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
-        f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
-        "- Made by `python -m recipes.reproduction.archive`; `tests/recipes/test_results.py` makes the numbers again from the archive.",
-    ]
-    if checkpoints:
-        lines.append(f"- Unfinished runs that go on from a stored checkpoint: {checkpoints}.")
-    lines += [f"- Left out for its size: {picture}.png; `semfocus report` draws it." for picture in left_out]
-    lines += ["", headline(summary), "", markdown_table(summary).strip()]
-    troubled: dict[tuple[str, str, str], list[str]] = {}
-    for run in summary.runs:
-        if run.status in ("failed", "unfinished") or run.diverged:
-            troubled.setdefault((run.task, run.mask, outcome(run)), []).append(str(run.seed))
-    if troubled:
-        lines += ["", "Runs that failed, diverged or are not finished:", ""]
-        lines += [
-            f"- {task} `{mask}`, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {what}"
-            for (task, mask, what), seeds in troubled.items()
-        ]
-    lines += [f"\n![{PICTURES[path.stem][1]}]({path.name})" for path in sorted(folder.glob("*.png"))]
-    return "\n".join(lines) + "\n"
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_directory", nargs="?", type=Path, help="what `semfocus compare` writes")
@@ -345,8 +270,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"archive: {error}", file=sys.stderr)
         return 2
-    told = json.dumps(counts(summary)).strip("{}").replace('"', "")
-    print(f"recipes/results/{options.name}: {told}; {core_hours(summary):.2f} core-hours")
+    counted = json.dumps(counts(summary)).strip("{}").replace('"', "")
+    print(f"recipes/results/{options.name}: {counted}; {core_hours(summary):.2f} core-hours")
     return 0
 
 

@@ -21,7 +21,6 @@ from hf_semfocus.files import atomic_write, read_record, write_json
 from hf_semfocus.summary_schema import Summary, TaskEntry
 from hf_semfocus.text import length_text
 
-from .archive import ARCHIVE, counts
 from .claim_table import (
     ABLATIONS,
     ABSTRACT,
@@ -38,6 +37,7 @@ from .claim_table import (
     VARIANTS,
     Claim,
 )
+from .stored_readme import ARCHIVE, counts
 from .verdicts import MIXED, NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Stored, Verdict, verdict_words
 
 RECIPES = Path(__file__).parents[1]
@@ -112,9 +112,9 @@ def _settings(task: TaskEntry) -> dict[str, Any]:
 
 def check_beside(name: str, summary: Summary, base: str, other: Summary) -> None:
     """Refuses an ablation that differs from its base in more than its name says."""
-    own, theirs = ({task.name: _settings(task) for task in one.tasks if task.length} for one in (summary, other))
-    for task in own.keys() & theirs.keys():
-        mine, others = own[task], theirs[task]
+    first, theirs = ({task.name: _settings(task) for task in one.tasks if task.length} for one in (summary, other))
+    for task in first.keys() & theirs.keys():
+        mine, others = first[task], theirs[task]
         for key in sorted((mine.keys() | others.keys()) - {*SOURCES[name], *NO_MATTER}):
             if mine.get(key) != others.get(key):
                 raise ValueError(
@@ -124,13 +124,13 @@ def check_beside(name: str, summary: Summary, base: str, other: Summary) -> None
 
 def size_text(claim: Claim, stored: Stored) -> str:
     """The size, with the lengths and blocks of what the verdict was read from."""
-    told: dict[str, None] = {}
+    sizes: dict[str, None] = {}
     for name in claim.read:
         for task in stored[name].tasks if name in stored else []:
             if task.length is not None and claim.task in (None, task.name):
                 blocks = task.hyperparameters["model"].get("num_hidden_layers", 5)
-                told[f"length {length_text(task.length)}, {blocks} blocks"] = None
-    return f"{claim.size} ({'; '.join(told)})" if told else claim.size
+                sizes[f"length {length_text(task.length)}, {blocks} blocks"] = None
+    return f"{claim.size} ({'; '.join(sizes)})" if sizes else claim.size
 
 
 def judged(stored: Stored) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def judged(stored: Stored) -> dict[str, Any]:
     entries = []
     for claim in CLAIMS:
         missing = [name for name in claim.read if name not in stored]
-        found = claim.judge(stored) if len(missing) < len(claim.read) else Verdict(NOT_TESTED, "")
-        numbers = found.numbers
+        verdict = claim.judge(stored) if len(missing) < len(claim.read) else Verdict(NOT_TESTED, "")
+        numbers = verdict.numbers
         if missing:
             numbers = "; ".join(filter(None, [numbers, f"not stored: {', '.join(missing)}"]))
         entries.append(
@@ -152,10 +152,12 @@ def judged(stored: Stored) -> dict[str, Any]:
                 "read": list(claim.read),
                 "missing": missing,
                 "rule": claim.rule,
-                "verdict": found.verdict,
-                "left_open": found.left_open,
-                "provisional": found.verdict != NOT_TESTED
-                and bool(missing or found.incomplete or any(_not_ended(stored[n]) for n in claim.read if n in stored)),
+                "verdict": verdict.verdict,
+                "left_open": verdict.left_open,
+                "provisional": verdict.verdict != NOT_TESTED
+                and bool(
+                    missing or verdict.incomplete or any(_not_ended(stored[n]) for n in claim.read if n in stored)
+                ),
                 "numbers": numbers,
             }
         )
@@ -176,14 +178,14 @@ def _runs_of_recipe(name: str) -> int:
 
 
 def _not_ended(summary: Summary) -> bool:
-    found = counts(summary)
-    return found["finished"] < found["asked"]
+    number = counts(summary)
+    return number["finished"] < number["asked"]
 
 
-def markdown(found: Mapping[str, Any]) -> str:
+def markdown(results: Mapping[str, Any]) -> str:
     """The page: what to take from it, the claims, task by task, the rules, what is stored."""
-    general = [entry for entry in found["claims"] if entry["task"] is None]
-    single = [entry for entry in found["claims"] if entry["task"] is not None]
+    general = [entry for entry in results["claims"] if entry["task"] is None]
+    single = [entry for entry in results["claims"] if entry["task"] is not None]
     lines = [
         *takeaways(general),
         "",
@@ -209,11 +211,11 @@ def markdown(found: Mapping[str, Any]) -> str:
         "",
         "<details><summary>What is stored, and what is missing</summary>",
         "",
-        *_stored_table(found["stored"]),
+        *_stored_table(results["stored"]),
         "",
         "Why runs are missing (which ones: the end of each result's page):",
         "",
-        *_why_missing(found["stored"]),
+        *_why_missing(results["stored"]),
         "",
         "</details>",
     ]
@@ -237,10 +239,10 @@ def _table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     by_claim: dict[str, list[Mapping[str, Any]]] = {}
     for entry in entries:
         by_claim.setdefault(entry["name"], []).append(entry)
-    for name, own in by_claim.items():
-        verdicts = "<br>".join(f"{entry['size']}: {verdict_words(entry)}" for entry in own)
-        numbers = "<br>".join(f"{entry['size'].split(' (')[0]}: {entry['numbers']}" for entry in own)
-        cells = (f"{own[0]['claim']} (`{name}`)", own[0]["source"], verdicts, numbers)
+    for name, by_size in by_claim.items():
+        verdicts = "<br>".join(f"{entry['size']}: {verdict_words(entry)}" for entry in by_size)
+        numbers = "<br>".join(f"{entry['size'].split(' (')[0]}: {entry['numbers']}" for entry in by_size)
+        cells = (f"{by_size[0]['claim']} (`{name}`)", by_size[0]["source"], verdicts, numbers)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return rows
 
@@ -250,20 +252,20 @@ def _stored_table(stored: Mapping[str, Mapping[str, int] | None]) -> list[str]:
         "| result | runs finished | of which censored | unfinished | failed | not started | runs of the whole recipe |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, found in stored.items():
-        if found is None:
+    for name, runs in stored.items():
+        if runs is None:
             rows.append(f"| {name} | not stored | – | – | – | – | – |")
         else:
             cells = (
-                f"{found['finished']} of {found['asked']}",
-                *(found[key] for key in ("censored", "unfinished", "failed", "missing", "recipe")),
+                f"{runs['finished']} of {runs['asked']}",
+                *(runs[key] for key in ("censored", "unfinished", "failed", "missing", "recipe")),
             )
             rows.append(f"| [{name}]({name}/README.md) | {' | '.join(map(str, cells))} |")
     return rows
 
 
 def _why_missing(stored: Mapping[str, Mapping[str, int] | None]) -> list[str]:
-    short = [name for name, found in stored.items() if found is None or found["finished"] < found["recipe"]]
+    short = [name for name, runs in stored.items() if runs is None or runs["finished"] < runs["recipe"]]
     return [f"- {name}: {WHY_MISSING.get(name, 'no reason is recorded')}." for name in short] or ["- none is."]
 
 
@@ -284,10 +286,10 @@ def takeaways(entries: Sequence[Mapping[str, Any]]) -> list[str]:
             said.append(f"{what} is {', and '.join(f'{verdict} at {size}' for size, verdict in verdicts.items())}.")
     tested = [entry for entry in entries if entry["verdict"] != NOT_TESTED]
     stand = sum(entry["verdict"] == REPRODUCED for entry in tested)
-    own = sum(entry["verdict"] == REPRODUCED and entry["source"] == OURS for entry in tested)
+    ours = sum(entry["verdict"] == REPRODUCED and entry["source"] == OURS for entry in tested)
     said.append(
         f"Of {len(entries)} verdicts in the first table, a claim at a size each, {len(tested)} could be given and {stand} are "
-        f"*reproduced*, {own} of them claims of our own."
+        f"*reproduced*, {ours} of them claims of our own."
     )
     return [" ".join(said)]
 
@@ -301,15 +303,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if not options.results.is_dir():
             raise ValueError(f"{options.results} is no folder")
-        found = judged(load(options.results))
-        write_json(options.results / "claims.json", found)
-        atomic_write(options.results / "claims.md", markdown(found))
+        results = judged(load(options.results))
+        write_json(options.results / "claims.json", results)
+        atomic_write(options.results / "claims.md", markdown(results))
     except (ValueError, OSError) as error:
         print(f"claims: {error}", file=sys.stderr)
         return 2
-    verdicts = [entry["verdict"] for entry in found["claims"]]
-    told = ", ".join(f"{verdicts.count(v)} {v}" for v in (REPRODUCED, MIXED, NOT_REPRODUCED, NOT_TESTED))
-    print(f"{len(verdicts)} verdicts, those task by task among them: {told}")
+    verdicts = [entry["verdict"] for entry in results["claims"]]
+    counted = ", ".join(f"{verdicts.count(v)} {v}" for v in (REPRODUCED, MIXED, NOT_REPRODUCED, NOT_TESTED))
+    print(f"{len(verdicts)} verdicts, those task by task among them: {counted}")
     return 0
 
 

@@ -7,8 +7,9 @@ from hf_semfocus.comparison.paired_tests import Judgement, Verdict
 from hf_semfocus.experiments.presets import PAPER_TRAINING
 from hf_semfocus.text import epochs_text, format_ratio, plural
 
-from .archive import machine_text, same_machine
+from .archive import same_machine
 from .records import BASELINE, LISTOPS, MASK, Gap, Machine, Pair, RunRecord, Status, TaskRecord, stored_name
+from .stored_readme import machine_text
 from .tier1 import GENERALISES_ON, MARGIN, Claim, Kind, Scope, Tier, Untested
 from .verdicts import near_one
 
@@ -199,8 +200,8 @@ def _missing(tasks: Sequence[TaskRecord]) -> list[str]:
         for pair in task.pairs:
             if pair.gap is not None:
                 seeds.setdefault(_gap(pair), []).append(str(pair.seed))
-        told = [f"seed{'s' * (len(own) > 1)} {', '.join(own)} ({why})" for why, own in seeds.items()]
-        lines += [f"- {task.name}: {'; '.join(told)}."] if told else []
+        reasons = [f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)} ({why})" for why, numbers in seeds.items()]
+        lines += [f"- {task.name}: {'; '.join(reasons)}."] if reasons else []
     return lines or ["Nothing is missing."]
 
 
@@ -219,12 +220,12 @@ def _gap(pair: Pair) -> str:
 
 def _task(task: TaskRecord, tier: Tier) -> list[str]:
     judged = {claim.kind: claim for claim in tier.claims if claim.task == task.name}
-    told = [f"*{kind}*: {verdict(claim)}" for kind, claim in judged.items()]
+    verdicts = [f"*{kind}*: {verdict(claim)}" for kind, claim in judged.items()]
     heldout = "held-out, last five epochs"
     lines = [
         f"### {task.name}",
         "",
-        f"At most {task.ceiling} epochs. {'; '.join(told)}{'. ' if told else ''}All runs: "
+        f"At most {task.ceiling} epochs. {'; '.join(verdicts)}{'. ' if verdicts else ''}All runs: "
         f"[{stored_name(task.name)}]({stored_name(task.name)}/README.md).",
         "",
         f"| seed | epochs, `{BASELINE}` | epochs, `{MASK}` | {heldout}: `{BASELINE}` | `{MASK}` | best | at the last common epoch |",
@@ -233,13 +234,13 @@ def _task(task: TaskRecord, tier: Tier) -> list[str]:
         *(_pair_row(pair, extra=True) for pair in task.extra),
     ]
     if task.name in tier.restricted:
-        found = tier.restricted[task.name]
-        saved = _difference_text(found.difference, 1)
+        restricted = tier.restricted[task.name]
+        saved = _difference_text(restricted.difference, 1)
         with_interval = f", difference {saved}" if saved != "–" else ""
         lines += [
             "",
-            f"Restricted mean epochs of the {plural(len(task.counted), 'pair')} that count: `{BASELINE}` {found.baseline:.1f}, "
-            f"`{MASK}` {found.mask:.1f}{with_interval}.",
+            f"Restricted mean epochs of the {plural(len(task.counted), 'pair')} that count: `{BASELINE}` {restricted.baseline:.1f}, "
+            f"`{MASK}` {restricted.mask:.1f}{with_interval}.",
         ]
     lines += ["", *_machine_lines(task)]
     return lines
@@ -272,19 +273,19 @@ def _accuracy(value: float | None) -> str:
 
 def _machine_lines(task: TaskRecord) -> list[str]:
     """Each machine, and the runs that it trained."""
-    found: list[tuple[Machine, list[str]]] = []
+    machines: list[tuple[Machine, list[str]]] = []
     for pair in (*task.pairs, *task.extra):
         for mask, run in ((BASELINE, pair.baseline), (MASK, pair.mask)):
             for machine in run.machines:
-                own = next((runs for known, runs in found if same_machine(known, machine)), None)
-                if own is None:
-                    found.append((machine, own := []))
-                own.append(f"{mask}, seed {pair.seed}")
-    if len(found) == 1:
-        return [f"Machine: {machine_text(found[0][0])}."]
+                names = next((runs for known, runs in machines if same_machine(known, machine)), None)
+                if names is None:
+                    machines.append((machine, names := []))
+                names.append(f"{mask}, seed {pair.seed}")
+    if len(machines) == 1:
+        return [f"Machine: {machine_text(machines[0][0])}."]
     return (
-        ["Machines:", "", *(f"- {machine_text(machine)}: {'; '.join(runs)}." for machine, runs in found)]
-        if found
+        ["Machines:", "", *(f"- {machine_text(machine)}: {'; '.join(runs)}." for machine, runs in machines)]
+        if machines
         else []
     )
 

@@ -103,7 +103,7 @@ def update(options: argparse.Namespace) -> None:
     """Copies what was made into recipes/results, and writes the blocks made from it.
 
     Raises:
-        OSError, ValueError: an input is missing or damaged; nothing of it was copied.
+        OSError, ValueError: an input is missing or cannot be read; nothing of it was copied.
     """
     blocks: dict[str, str] = {}
     if options.run_directory is not None:
@@ -197,10 +197,10 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
     by_claim: dict[str, dict[str, Mapping[str, Any]]] = {}
     for entry in claims:
         by_claim.setdefault(entry["claim"], {})[entry["size"].split(" (")[0]] = entry
-    told = [("claim", *columns), ("---",) * (1 + len(columns))]
+    rows = [("claim", *columns), ("---",) * (1 + len(columns))]
     for words, by_size in by_claim.items():
-        told.append((words, *(verdict_words(by_size[size]) if size in by_size else "–" for size in columns)))
-    lines = [f"| {' | '.join(row)} |" for row in told]
+        rows.append((words, *(verdict_words(by_size[size]) if size in by_size else "–" for size in columns)))
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     lines += [
         "",
         "The numbers behind each verdict, the rules, and which runs are missing: `recipes/results/claims.md`.",
@@ -214,14 +214,14 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
 def stored_settings(results: Path = RESULTS) -> dict[str, Summary]:
     """The summaries of `SETTINGS` that are stored."""
     paths = {name: results / name / "summary.json" for name in SETTINGS}
-    found = {
+    settings = {
         name: read_record(path, Summary, "store the comparison again")
         for name, path in paths.items()
         if path.is_file()
     }
-    if not found:
+    if not settings:
         raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes/reproduction/archive.py stores them")
-    return found
+    return settings
 
 
 def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str:
@@ -237,16 +237,16 @@ def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str
     ]
     for task in (task.name for task in next(iter(stored.values())).tasks):
         for name, summary in stored.items():
-            told = _told(summary, task, mask)
-            if told is None:  # not every comparison has every task
+            cells = _epochs_and_speed_up(summary, task, mask)
+            if cells is None:  # not every comparison has every task
                 continue
-            lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(told)} |")
+            lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(cells)} |")
     path = linked("settings", SWEEP_PICTURE)
     picture = f"![Epochs to 95 % against the size of the initial scores]({path})"
     return "\n".join([picture, "", "<details><summary>In numbers</summary>", "", *lines, "", "</details>"])
 
 
-def _told(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
+def _epochs_and_speed_up(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
     """Epochs of full attention, of the mask, and the speed-up; None where the comparison has no finished pair of them."""
     wanted = (task, mask, "train")
     speed = next((e for e in summary.speedups if (e.task, e.mask, e.quantity) == wanted), None)
@@ -273,14 +273,14 @@ def _gain(summary: Summary, task: str) -> float:
 
 def _panels(stored: Mapping[str, Summary], mask: str) -> list[tuple[str, str, list[Summary]]]:
     """Size, task and summaries, by gain, of every task of a sweep in which nothing but the gain differs."""
-    found = []
+    panels = []
     for size, names in SWEEPS.items():
         swept = [stored[name] for name in names if name in stored]
         for task in [task.name for task in swept[0].tasks] if len(swept) > 1 else []:
-            complete = all(_told(summary, task, mask) for summary in swept)
+            complete = all(_epochs_and_speed_up(summary, task, mask) for summary in swept)
             if complete and len({json.dumps(_settings_of(summary, task)) for summary in swept}) == 1:
-                found.append((size, task, swept))
-    return found
+                panels.append((size, task, swept))
+    return panels
 
 
 def _settings_of(summary: Summary, task: str) -> dict[str, Any]:

@@ -122,9 +122,9 @@ def fits_all(summaries: Sequence[Summary], tasks: Sequence[str]) -> Verdict:
 
 def generalises_on(summaries: Sequence[Summary], tasks: Sequence[str], expected: int) -> Verdict:
     """Full attention generalises on exactly so many tasks: most of a task's runs reach τ on held-out rows."""
-    told: dict[str, dict[str, bool]] = {"full": {}, "topk:5": {}}
+    learnt_on: dict[str, dict[str, bool]] = {"full": {}, "topk:5": {}}
     cut_short = set()
-    for mask, known in told.items():
+    for mask, known in learnt_on.items():
         for task in tasks:
             done = measured(runs_of(summaries, task, mask))
             if len(done) >= FEWEST_PAIRS:
@@ -133,12 +133,12 @@ def generalises_on(summaries: Sequence[Summary], tasks: Sequence[str], expected:
                 known[task] = 2 * sum(run.epochs_to_heldout_tau is not None for run in done) > len(done)
     parts = [
         f"{mask} on {sum(known.values())} of {len(known)} ({', '.join(t for t in known if known[t]) or 'none'})"
-        for mask, known in told.items()
+        for mask, known in learnt_on.items()
     ]
-    yes, no = sum(told["full"].values()), sum(not value for value in told["full"].values())
+    yes, no = sum(learnt_on["full"].values()), sum(not value for value in learnt_on["full"].values())
     if yes > expected or no > len(tasks) - expected:
         # A task whose budget ended before it was learnt might generalise with a longer one.
-        learnt = sum(not value for task, value in told["full"].items() if task not in cut_short)
+        learnt = sum(not value for task, value in learnt_on["full"].items() if task not in cut_short)
         open_still = yes <= expected and learnt <= len(tasks) - expected
         if cut_short:
             parts.append(f"full attention's budget ended before τ on {', '.join(t for t in tasks if t in cut_short)}")
@@ -150,9 +150,13 @@ def better_heldout(summaries: Sequence[Summary], tasks: Sequence[str], mask: str
     """Held-out accuracy at the end is higher than full attention's: paired differences, their mean over tasks."""
     means, better, worse = {}, [], []
     for task in tasks:
-        own, base = ({run.seed: run for run in measured(runs_of(summaries, task, name))} for name in (mask, "full"))
+        by_seed, base = (
+            {run.seed: run for run in measured(runs_of(summaries, task, name))} for name in (mask, "full")
+        )
         values = [
-            (own[seed].final_heldout_accuracy, base[seed].final_heldout_accuracy) for seed in own if seed in base
+            (by_seed[seed].final_heldout_accuracy, base[seed].final_heldout_accuracy)
+            for seed in by_seed
+            if seed in base
         ]
         gaps = [a - b for a, b in values if a is not None and b is not None]
         if len(gaps) < FEWEST_PAIRS:
@@ -179,12 +183,12 @@ def better_heldout(summaries: Sequence[Summary], tasks: Sequence[str], mask: str
 def about(summaries: Sequence[Summary], task: str, mask: str, factor: float, within: float) -> Verdict:
     """Faster, and about `factor` times so: the estimate lies within `factor` / `within` … `factor` × `within`."""
     entry = entry_of(summaries, task, mask)
-    found = of_cases({f"{mask} on {task}": side(entry)})
-    if found.verdict != REPRODUCED or entry is None:
-        return found
+    verdict = of_cases({f"{mask} on {task}": side(entry)})
+    if verdict.verdict != REPRODUCED or entry is None:
+        return verdict
     estimate = entry.estimate if entry.interval_kind in INTERVALS else None
     near = estimate is not None and factor / within <= estimate <= factor * within
-    return found if near else Verdict(MIXED, f"{found.numbers}: faster, but not shown to be by about {factor:g} ×")
+    return verdict if near else Verdict(MIXED, f"{verdict.numbers}: faster, but not shown to be by about {factor:g} ×")
 
 
 def slower(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -> Verdict:
@@ -205,10 +209,10 @@ def near_chance(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -
             continue
         way = "up" if max(finals) <= limit + NEAR else "down"
         cases[mask] = Side(way, f"held-out {min(finals):.3f}–{max(finals):.3f} (chance or majority {limit:.3f})")
-    found = of_cases(cases)
+    verdict = of_cases(cases)
     not_run = [mask for mask in masks if mask not in cases]
-    told = f"not run: {', '.join(not_run)}" if not_run else ""
-    return replace(found, numbers="; ".join(filter(None, [found.numbers, told])))
+    missing = f"not run: {', '.join(not_run)}" if not_run else ""
+    return replace(verdict, numbers="; ".join(filter(None, [verdict.numbers, missing])))
 
 
 def like_full(summaries: Sequence[Summary], tasks: Sequence[str], mask: str, others: Sequence[str]) -> Verdict:
@@ -244,9 +248,9 @@ def smaller_dispersion(summaries: Sequence[Summary], tasks: Sequence[str], mask:
     """Dispersion of the keys that the mask's models keep, over that of all keys in full attention's, pairs by seed."""
     values, sides = {}, {}
     for task in tasks:
-        own, base = ({run.seed: run.dispersion for run in measured(runs_of(summaries, task, name)) if run.dispersion}
+        by_seed, base = ({run.seed: run.dispersion for run in measured(runs_of(summaries, task, name)) if run.dispersion}
                      for name in (mask, "full"))  # fmt: skip
-        pairs = [(own[seed].mask.mean, base[seed].full.mean) for seed in own if seed in base]
+        pairs = [(by_seed[seed].mask.mean, base[seed].full.mean) for seed in by_seed if seed in base]
         ratios = [a / b for a, b in pairs if a and b]
         sides[task] = _ratio_side(ratios)
         if len(ratios) >= FEWEST_PAIRS:
@@ -268,7 +272,7 @@ def smaller_lipschitz(summaries: Sequence[Summary], tasks: Sequence[str], mask: 
     ratios = {
         task: [pair.ratio for pair in entries[task].pairs if pair.ratio] if task in entries else [] for task in tasks
     }
-    sides = {task: _ratio_side(found) for task, found in ratios.items()}
+    sides = {task: _ratio_side(ratio) for task, ratio in ratios.items()}
     values = {task: math.exp(fmean(map(math.log, ratios[task]))) for task in tasks if sides[task].way != "missing"}
     return over_tasks(values, sides, "down")
 

@@ -141,8 +141,8 @@ def near_one(value: float) -> str:
 
 def entry_of(summaries: Sequence[Summary], task: str, mask: str) -> SpeedUpEntry | None:
     """The speed-up in epochs to τ training accuracy of a mask on a task."""
-    found = (e for s in summaries for e in s.speedups if (e.task, e.mask, e.quantity) == (task, mask, "train"))
-    return next(found, None)
+    entries = (e for s in summaries for e in s.speedups if (e.task, e.mask, e.quantity) == (task, mask, "train"))
+    return next(entries, None)
 
 
 def runs_of(summaries: Sequence[Summary], task: str, mask: str) -> list[RunEntry]:

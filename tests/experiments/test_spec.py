@@ -239,6 +239,9 @@ def test_a_size_that_no_input_has_and_positions_that_are_too_few_are_refused():
         ({"defaults": {"imports": 3}}, ["imports", "3"]),
         ({"note": ["a"]}, ["note"]),
         ({"tasks": {"nope": {}}}, ["nope"]),
+        ({"tasks": ["even_pairs", "even_pairs"]}, ["tasks", "even_pairs twice"]),
+        ({"masks": ["full", "topk:5", "topk: 5"]}, ["masks", "topk:5 twice"]),
+        ({"seeds": [0, 1, 0]}, ["seeds", "0 twice"]),
         ({"name": None}, ["name"]),
     ],
 )
@@ -264,6 +267,11 @@ def test_a_changed_experiment_says_what_was_changed_and_not_what_held_before():
     note = changed_note(base, fewer)
     assert note.startswith(base.note)
     assert note.endswith("masks full, banded:5, block:5, topk:5 → full, topk:5.")
+    # It speaks of the seeds too. A file that is imported changes no run.
+    one = {**base.to_dict(), "seeds": [0], "defaults": {**base.defaults, "imports": ["json"]}}
+    assert (
+        changed_note(base, Experiment.from_dict(one)) == "'quickstart', changed on the command line: seeds 0, 1 → 0."
+    )
     once = replace(fewer, name="quickstart (changed)", note=note)
     twice = changed_note(once, Experiment.from_dict({**once.to_dict(), "seeds": [0]}))
     assert twice == f"{note} Changed once more: seeds 0, 1 → 0."
@@ -373,8 +381,9 @@ def test_without_variants_what_is_stored_is_as_it_was_before_there_were_any():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"masks": ["full", "wid"]}, ["'wid'", "did you mean 'wide'", "wide, topk:5", "mask specification"]),
-        ({"baseline": "narrow"}, ["'narrow'", "wide, topk:5", "mask specification"]),
+        ({"masks": ["full", "wid"]}, ["'wid'", "did you mean 'wide'", "mask"]),
+        ({"baseline": "narrow"}, ["'narrow'", "wide, topk:5", "mask"]),
+        ({"masks": ["full", "banded:4"]}, ["banded:4", "odd"]),
         ({"baseline": 3}, ["baseline", "3"]),
         ({"variants": ["wide"]}, ["variants", "mapping"]),
         ({"variants": {"wide": "banded:5"}}, ["variants.wide", "mapping"]),

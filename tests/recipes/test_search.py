@@ -1,10 +1,8 @@
 """The search for hyperparameters: its points and scores, a run at a tiny size, and what it may not see."""
 
 import csv
-import importlib.util
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,9 @@ from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import train_run
 from hf_semfocus.training.run_files import Run, read_run
+from tests.recipes.recipe_modules import recipe
 
+trials = recipe("search_trials")
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = [
     *("--tasks", "even_pairs", "--trials", "2", "--epochs", "3", "--jobs", "1", "--length", "12", "--layers", "1"),
@@ -30,13 +30,7 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def search():
-    name = "recipe_search"
-    spec = importlib.util.spec_from_file_location(name, RECIPES / "search.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[name]
+    return recipe("search")
 
 
 @pytest.fixture
@@ -78,12 +72,12 @@ def test_points_start_with_the_known_setting_and_more_continue_the_list(search):
     assert len({json.dumps(point) for point in ten}) == 10
     for name in search.FIRST:
         values = [point[name] for point in ten]
-        if name in search.LOG:
-            low, high = search.LOG[name]
+        if name in trials.LOG:
+            low, high = trials.LOG[name]
             assert all(low <= value <= high for value in values)
             assert min(values) < (low * high) ** 0.5 < max(values), "both halves of the range are tried"
         else:
-            assert set(values) == set(search.CHOICES[name])
+            assert set(values) == set(trials.CHOICES[name])
 
 
 def history(*accuracies, heldout=0.5):
