@@ -11,8 +11,6 @@ from hf_semfocus.analysis.capture import capture_scores
 from hf_semfocus.attention import reference_attention, sparse_attention
 from hf_semfocus.model.mask_clusters import Centroids, nearest_centroid
 
-from . import isolated
-
 
 def tiny(mask="cluster:3;decay=0.5", seed=0, **fields):
     torch.manual_seed(seed)
@@ -257,27 +255,6 @@ def test_low_precision_models_keep_them_in_fp32(tmp_path):
     assert not SemFocusModel(SemFocusConfig(mask="topk:3"))._keep_in_fp32_modules_strict
     assert {tensor.dtype for tensor in centroids(loaded).values()} == {torch.float32}
     assert loaded(batch())[0].dtype == torch.bfloat16
-
-
-def test_construction_on_the_meta_device():
-    with torch.device("meta"):
-        model = tiny("cluster:3+sink:1")
-    assert all(tensor.is_meta for tensor in model.state_dict().values())
-
-
-@pytest.mark.slow
-def test_a_fresh_process_without_the_package_gives_the_same_answer(tmp_path):
-    model = trained("cluster:3+topp:0.3+lsh:3")
-    model.save_pretrained(tmp_path / "checkpoint")
-    torch.save({"ids": batch(), "states": model(batch())[0].detach()}, tmp_path / "answer.pt")
-    code = f"""
-import torch
-from transformers import AutoModel
-known = torch.load({str(tmp_path / "answer.pt")!r})
-model = AutoModel.from_pretrained({str(tmp_path / "checkpoint")!r}, trust_remote_code=True).eval()
-print(type(model).__module__.split(".")[0], torch.equal(model(known["ids"])[0], known["states"]))
-"""
-    assert isolated.run(code, tmp_path / "cache").split() == ["transformers_modules", "True"]
 
 
 # two processes

@@ -12,10 +12,8 @@ from hf_semfocus.model import attention_sparse
 from hf_semfocus.model.modeling_semfocus import QKNorm
 from hf_semfocus.model.sparse_normalizers import NORMALIZERS
 
-from .contract import CLASSES, HEADS, batch, every_class, gradients, labelled, loss_of, make, same_tensors
-from .isolated import run
+from .contract import HEADS, batch, every_class, gradients, labelled, loss_of, make, same_tensors
 from .test_attention import qkv, separated
-from .test_loading import AUTO, shuffled
 from .test_masks import KINDS, SPECS, draw_valid, state_of
 
 SHARP = {"normalizer": "sparsemax", "qk_norm": True, "qk_norm_scale": 2.0}
@@ -194,25 +192,6 @@ def test_autocast_and_low_precision(normalizer):
     loss, grads = gradients(half, batch())
     assert loss.isfinite()
     assert all(grad.isfinite().all() for grad in grads.values() if grad is not None)
-
-
-def test_every_head_reloads_also_where_the_package_is_not_installed(tmp_path):
-    code = (
-        "import torch\nfrom transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification\n"
-    )
-    code += "from transformers import AutoModelForTokenClassification\n"
-    for cls in CLASSES:
-        model, folder = shuffled(make(cls, **SHARP)), tmp_path / cls.__name__
-        model.save_pretrained(folder)
-        loaded = AUTO[cls].from_pretrained(folder)
-        assert type(loaded) is cls
-        assert same_tensors(loaded.state_dict(), model.state_dict())
-        with torch.no_grad():
-            torch.save((batch(), model(**batch())[0]), folder / "answer.pt")
-        code += f"inputs, expected = torch.load({str(folder / 'answer.pt')!r})\n"
-        code += f"model = {AUTO[cls].__name__}.from_pretrained({str(folder)!r}, trust_remote_code=True)\n"
-        code += "assert model.config.normalizer == 'sparsemax'\nassert torch.equal(model(**inputs)[0], expected)\n"
-    run(code, tmp_path / "machine")
 
 
 def test_the_configurations_names_are_those_of_the_normalizers():
