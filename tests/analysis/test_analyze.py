@@ -22,13 +22,13 @@ from hf_semfocus.analysis import (
     with_mask,
 )
 from hf_semfocus.cli.analyze_sources import initial_model, source_of
-from hf_semfocus.cli.main import main
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.report.analysis_pictures import pictures
 from hf_semfocus.report.analysis_tables import terminal_tables
 from hf_semfocus.training.run import train_run
+from tests.small import run
 
 from .test_capture import make_model
 
@@ -183,12 +183,6 @@ def runs(tmp_path_factory):
         )  # fmt: skip
         train_run(spec, folder / mask.replace(":", "-"))
     return folder
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
 
 
 def test_initial_weights_are_rebuilt_from_the_run(runs):

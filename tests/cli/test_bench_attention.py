@@ -24,18 +24,12 @@ from hf_semfocus.bench.memory import peak_extra_bytes
 from hf_semfocus.bench.others import OtherWork
 from hf_semfocus.cli.bench import result
 from hf_semfocus.cli.bench_tables import print_result
-from hf_semfocus.cli.main import main
 from hf_semfocus.model.mask_registry import parse_mask
 from hf_semfocus.report.cost_pictures import attention_cost
+from tests.small import run
 
 CPU = torch.device("cpu")
 MASKS = ["full", "topk:3", "topk:50", "banded:5", "block:4", "banded:3+global:1", "topk:3+sink:2", "topk:2+banded:3"]
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
 
 
 def compared(attend, mask, length=17):

@@ -10,33 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from hf_semfocus.cli.main import main
+from tests.small import run
 
 ROOT = Path(__file__).parents[2]
 VALID = "validation_size=60"
 TINY = [
-    *[
-        "--length",
-        "12",
-        "--train-size",
-        "200",
-        "--test-size",
-        "100",
-        "--layers",
-        "1",
-        "--epochs",
-        "2",
-        "--batch-size",
-        "50",
-    ],
-    *["--set", VALID, "model.hidden_size=16", "training.stop_early=false"],
+    "--length",
+    "12",
+    "--train-size",
+    "200",
+    "--test-size",
+    "100",
+    "--layers",
+    "1",
+    "--epochs",
+    "2",
+    "--batch-size",
+    "50",
 ]
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
+TINY += ["--set", VALID, "model.hidden_size=16", "training.stop_early=false"]
 
 
 @pytest.mark.parametrize(

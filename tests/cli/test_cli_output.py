@@ -6,17 +6,11 @@ import sys
 
 import pytest
 
-from hf_semfocus.cli.main import main
+from tests.small import run
 
 SIZES = ["--length", "8", "--train-size", "40", "--validation-size", "10", "--test-size", "10"]
 TRAIN = ["train", "even_pairs", *SIZES, "--layers", "1", "--epochs", "1", "--set", "model.hidden_size=8"]
 ANALYZE = ["--examples", "4", "--batch-size", "4", "--directions", "1"]
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
 
 
 def redirected(encoding, monkeypatch):
