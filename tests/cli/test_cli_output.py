@@ -47,7 +47,7 @@ def test_a_stream_that_is_not_utf8_gets_what_it_can_take(encoding, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_the_tables_of_long_work_reach_such_a_stream_too(monkeypatch, tmp_path):
+def test_the_tables_of_long_work_reach_such_a_stream_too(monkeypatch, tmp_path, no_workers):
     redirected("ascii", monkeypatch)
     out = tmp_path / "out"
     grid = ["--tasks", "even_pairs", "--masks", "full", "topk:3", "--seeds", "0", "--jobs", "1"]
@@ -74,7 +74,7 @@ class Gone(io.TextIOBase):
 
 
 @pytest.mark.slow
-def test_files_are_there_even_if_nothing_can_be_printed(tmp_path, monkeypatch):
+def test_files_are_there_even_if_nothing_can_be_printed(tmp_path, monkeypatch, no_workers):
     one, out = tmp_path / "one", tmp_path / "out"
     assert run(*TRAIN, "--mask", "topk:3", "--output", one) == 0
     grid = ["--tasks", "even_pairs", "--masks", "full", "topk:3", "--seeds", "0", "--jobs", "1"]

@@ -359,10 +359,11 @@ def test_pooling_reads_what_it_says():
 # outputs
 
 
+@pytest.mark.parametrize("fields", [{}, {"normalizer": "sparsemax", "qk_norm": True}], ids=["softmax", "sparsemax"])
 @pytest.mark.parametrize("implementation", ["semfocus", "eager"])
 @mask_and_class
-def test_asking_for_weights_and_states_changes_nothing_else(spec, cls, implementation):
-    model = small(cls, mask=spec, num_attention_heads=2, attention_dropout=0.2, hidden_dropout=0.1)
+def test_asking_for_weights_and_states_changes_nothing_else(spec, cls, implementation, fields):
+    model = small(cls, mask=spec, num_attention_heads=2, attention_dropout=0.2, hidden_dropout=0.1, **fields)
     model.set_attn_implementation(implementation)
     ids, mask = draw_ids(2, 6), torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
     for attention_mask in (None, mask):
