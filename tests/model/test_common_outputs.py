@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 
-from hf_semfocus import SemFocusForSequenceClassification, SemFocusModel, parse_mask
+from hf_semfocus import SemFocusForSequenceClassification, parse_mask
 
 from .contract import (
     LENGTHS,
@@ -129,11 +129,3 @@ def test_masks_per_layer_act_on_their_layer_only(cls, second, implementation, tm
     loss, grads = gradients(model.train(), inputs)
     assert loss.isfinite()
     assert all(grad.isfinite().all() for grad in grads.values())
-
-
-def test_masks_per_layer_can_be_put_on_a_saved_model(tmp_path):
-    make(SemFocusModel, "full").save_pretrained(tmp_path)
-    loaded = SemFocusModel.from_pretrained(tmp_path, layer_masks=["banded:3", "topk:1"])
-    first, second = loaded(batch((6,))["input_ids"], output_attentions=True).attentions
-    assert torch.equal(first[0, 0] > 0, parse_mask("banded:3").on_positions(6))
-    assert ((second > 0).sum(-1) == 1).all()

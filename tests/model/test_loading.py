@@ -5,7 +5,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModel
 
-from hf_semfocus import SemFocusConfig, SemFocusModel
+from hf_semfocus import SemFocusConfig, SemFocusModel, parse_mask
 
 from .contract import same_tensors, shuffled
 from .test_models import all_forms, draw_ids, small
@@ -65,6 +65,10 @@ def test_a_mask_can_be_changed_when_loading(tmp_path):
     loaded = AutoModel.from_pretrained(tmp_path, mask="topk:2")
     weights = loaded(draw_ids(1, 6), output_attentions=True).attentions[0]
     assert ((weights > 0).sum(-1) == 2).all()
+    loaded = AutoModel.from_pretrained(tmp_path, layer_masks=["banded:3", "topk:1"])
+    first, second = loaded(draw_ids(1, 6), output_attentions=True).attentions
+    assert torch.equal(first[0, 0] > 0, parse_mask("banded:3").on_positions(6))
+    assert ((second > 0).sum(-1) == 1).all()
     with pytest.raises(ValueError, match="got 0"):
         AutoModel.from_pretrained(tmp_path, mask="topk:0")
 

@@ -85,7 +85,7 @@ def save(model, folder: Path) -> Path:
 
 
 LOAD = f"""
-import torch
+import torch, transformers
 from pathlib import Path
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 INPUTS = dict(input_ids=torch.tensor({IDS}), attention_mask=torch.tensor({ATTENTION}))
@@ -109,6 +109,27 @@ def classifier(tmp_path):
     folder = save(SemFocusForSequenceClassification(config(**fields)), tmp_path / "classifier")
     build_tokenizer().save_pretrained(folder)
     return folder
+
+
+def every_field(folder):
+    """Code that loads models of every class with normalizers and QK-norm, with global tokens and attended padding; and with centroids."""
+    sharp = {"normalizer": "sparsemax", "qk_norm": True, "qk_norm_scale": 2.0}
+    padded = {"num_global_tokens": 2, "attend_padding": True, "pad_to_multiple_of": 4, "mask": "banded:3;ends=shift"}
+    models = [shuffled(make(cls, **fields)) for cls in CLASSES for fields in (sharp, padded)]
+    learnt = make(SemFocusModel, "cluster:3+topp:0.3+lsh:3").train()
+    learnt(**batch())
+    code = ""
+    for number, model in enumerate([*models, learnt.eval()]):
+        place = folder / f"model-{number}"
+        model.save_pretrained(place)
+        with torch.no_grad():
+            torch.save((batch(), model(**batch())[0]), place / "answer.pt")
+        code += f"""
+inputs, expected = torch.load({str(place / "answer.pt")!r})
+model = transformers.{AUTO[type(model)].__name__}.from_pretrained({str(place)!r}, trust_remote_code=True)
+assert torch.equal(model(**inputs)[0], expected), {type(model).__name__!r}
+"""
+    return code
 
 
 def test_every_head_loads_in_a_process_without_the_package_and_without_network(classifier, tmp_path):
@@ -136,7 +157,8 @@ except ImportError:
     pass
 else:
     raise AssertionError("the package could be imported")
-""",
+"""
+        + every_field(tmp_path),
         tmp_path / "first machine",
     )
     # What was loaded remotely and saved again loads remotely again, as any class.
@@ -150,27 +172,6 @@ AutoModel.from_pretrained({str(tmp_path / "again")!r}, trust_remote_code=True)
 """,
         tmp_path / "second machine",
     )
-
-
-def test_every_field_loads_where_the_package_is_not_installed(tmp_path):
-    """Normalizers and QK-norm, global tokens and attended padding in every class; centroids."""
-    sharp = {"normalizer": "sparsemax", "qk_norm": True, "qk_norm_scale": 2.0}
-    padded = {"num_global_tokens": 2, "attend_padding": True, "pad_to_multiple_of": 4, "mask": "banded:3;ends=shift"}
-    made = [make(cls, **fields) for cls in CLASSES for fields in (sharp, padded)]
-    learnt = make(SemFocusModel, "cluster:3+topp:0.3+lsh:3").train()
-    learnt(**batch())
-    code = "import torch, transformers\n"
-    for number, model in enumerate([*map(shuffled, made), learnt.eval()]):
-        folder = tmp_path / f"model-{number}"
-        model.save_pretrained(folder)
-        with torch.no_grad():
-            torch.save((batch(), model(**batch())[0]), folder / "answer.pt")
-        code += f"""
-inputs, expected = torch.load({str(folder / "answer.pt")!r})
-model = transformers.{AUTO[type(model)].__name__}.from_pretrained({str(folder)!r}, trust_remote_code=True)
-assert torch.equal(model(**inputs)[0], expected), {type(model).__name__!r}
-"""
-    run(code, tmp_path / "machine")
 
 
 def test_auto_map_lists_everything_and_points_at_one_file(classifier):

@@ -253,16 +253,6 @@ def test_recipes_refuse_what_cannot_be_trained_before_any_work(name, wrong, tmp_
 
 
 @pytest.mark.parametrize("name", ["length_generalisation", "pretraining"])
-def test_recipes_have_help_with_an_example(name, capsys):
-    with pytest.raises(SystemExit) as ended:
-        recipe(name).main(["--help"])
-    assert not ended.value.code
-    printed = capsys.readouterr().out
-    assert f"python recipes/{name}.py " in printed
-    assert "--quick" in printed
-
-
-@pytest.mark.parametrize("name", ["length_generalisation", "pretraining"])
 def test_stored_results_say_their_command_and_size_and_are_those_of_the_table(name):
     folder = RECIPES / "results" / name
     stem = {"length_generalisation": "lengths", "pretraining": "pretraining"}[name]

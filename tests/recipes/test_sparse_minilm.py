@@ -6,8 +6,6 @@ import inspect
 import json
 import platform
 import random
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -77,11 +75,6 @@ def test_without_the_package_it_says_what_to_install(recipe, capsys, monkeypatch
     monkeypatch.setattr(recipe.importlib.util, "find_spec", lambda name: None)
     assert recipe.main(["--output", str(tmp_path / "out")]) == 2
     assert "pip install -e '.[recipes]'" in capsys.readouterr().err
-
-
-def test_help_has_an_example():
-    done = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True)
-    assert "python recipes/sparse_minilm.py --keys 4 full" in done.stdout
 
 
 @pytest.mark.long
