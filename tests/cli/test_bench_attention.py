@@ -146,21 +146,6 @@ def test_each_implementation_follows_each_other_equally_often(count):
     assert len(set(pairs.values())) <= 1
 
 
-def test_rounds_run_each_implementation_once_in_that_order(monkeypatch):
-    ran = []
-    real = measure._timed
-
-    def noted(step, device):
-        ran.append(step)
-        return real(step, device)
-
-    monkeypatch.setattr(measure, "_timed", noted)
-    (costs,) = measure.bench_attention([Case("banded:3", 1, 8)], Setting(threads=1, dim=4), rounds=4)
-    steps = list(dict.fromkeys(ran))
-    assert ran[2 * len(steps) :] == [step for number in range(4) for step in measure.order_of(steps, number)]
-    assert {len(cost.seconds) for cost in costs.values() if not cost.note} == {4}
-
-
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not say what others do")
 def test_the_work_of_other_processes_is_seen():
     clock = OtherWork()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.isolated import OWN_STRATEGY
 from tests.small import run
 
 ROOT = Path(__file__).parents[2]
@@ -316,19 +317,7 @@ def test_bench_and_pictures(tmp_path, capsys):
     assert (tmp_path / "solve_equation.png").read_bytes().startswith(b"\x89PNG")
 
 
-OWN_MASK = """
-from hf_semfocus import MaskStrategy, parameter, register_mask_strategy
-
-
-@register_mask_strategy("every_other")
-class EveryOther(MaskStrategy):
-    \"\"\"Keys at a distance that s divides.\"\"\"
-
-    s: int = parameter(minimum=1)
-
-    def pattern(self, query_positions, key_positions):
-        return (query_positions - key_positions) % self.s == 0
-"""
+OWN_MASK = OWN_STRATEGY.replace('"even"', '"every_other"')
 
 
 @pytest.mark.slow

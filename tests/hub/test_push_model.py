@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..model.isolated import OWN_STRATEGY
 from .client import Client, ClientError, client
 from .server import Hub
 
@@ -52,19 +53,6 @@ TRAIN = """
     options += ["--set", "validation_size=60", "model.hidden_size=16", "training.stop_early=false"]
     assert run("train", "even_pairs", "--mask", "topk:3", "--seed", seed, *options, "--output", folder) == 0
 """
-OWN_MASK = '''
-from hf_semfocus import MaskStrategy, parameter, register_mask_strategy
-
-@register_mask_strategy("even")
-class Even(MaskStrategy):
-    """Keys at an even distance of at most w."""
-
-    w: int = parameter(minimum=0)
-
-    def pattern(self, query_positions, key_positions):
-        distance = (query_positions - key_positions).abs()
-        return (distance % 2 == 0) & (distance <= self.w)
-'''
 
 
 @pytest.fixture(scope="module")
@@ -161,19 +149,6 @@ def test_every_class_pushed_as_transformers_does_it(hub, publisher, stranger):
     )
     assert load(stranger, "user/again", auto) == pushed[auto]
     assert load(stranger, "user/again") == load(stranger, f"user/{auto}")
-    # Where hf_semfocus is imported, imported again and reloaded, the remote copy and the local classes answer alike.
-    assert publisher.run(
-        """
-        import hf_semfocus
-        importlib.reload(hf_semfocus)
-        result = [
-            answer(AutoModelForSequenceClassification.from_pretrained(repo, trust_remote_code=trust)) == expected
-            for trust in (True, False)
-        ]
-        """,
-        repo=f"user/{auto}",
-        expected=pushed[auto],
-    ) == [True, True]
 
 
 def test_own_strategies_and_repositories_of_the_same_last_name(publisher, stranger):
@@ -193,7 +168,7 @@ def test_own_strategies_and_repositories_of_the_same_last_name(publisher, strang
         model.push_to_hub("second/own")
         second = answer(model)
         """,
-        source=OWN_MASK,
+        source=OWN_STRATEGY,
     )
     first, second = publisher.run("result = first, second")
     assert first != second
@@ -323,7 +298,7 @@ def test_what_an_earlier_push_left_goes_with_the_next(hub, publisher, stranger):
     publisher.run(f"HfApi().create_repo(repo); {kept}")
     for step in (pieces.format(1), plain.format(2), own, pieces.format(3)):
         code = step if step is own else f"result = {step}"
-        expected, changed, again = publisher.run(code, source=OWN_MASK)
+        expected, changed, again = publisher.run(code, source=OWN_STRATEGY)
         assert [changed, again] == [True, False]
         assert load(stranger, repo, "AutoModelForSequenceClassification") == expected
         names = files(hub, repo)[1]

@@ -19,7 +19,7 @@ from hf_semfocus import (
 )
 
 from .contract import AUTO, CLASSES, batch, make, shuffled
-from .isolated import run
+from .isolated import OWN_STRATEGY, run
 
 IDS = [[2, 3, 3, 2, 1, 3, 2], [3, 3, 2, 2, 0, 0, 0]]
 ATTENTION = [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]]
@@ -28,27 +28,6 @@ AUTO_CLASSES = {
     "AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequenceClassification",
     "AutoModelForTokenClassification",
 }  # fmt: skip
-
-OWN_STRATEGY = '''
-"""A strategy of a user's own."""
-
-import torch
-from hf_semfocus import (
-    MaskStrategy,
-    parameter,
-    register_mask_strategy,
-)
-
-@register_mask_strategy("even")
-class Even(MaskStrategy):
-    """Keys at an even distance of at most w."""
-
-    w: int = parameter(minimum=0)
-
-    def pattern(self, query_positions, key_positions):
-        distance = (query_positions - key_positions).abs()
-        return (distance % 2 == 0) & (distance <= self.w)
-'''
 
 
 def config(**fields):

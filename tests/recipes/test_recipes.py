@@ -15,15 +15,9 @@ from hf_semfocus.data import load_task
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import preset
 from hf_semfocus.experiments.spec import flat
+from tests.recipes.recipe_modules import recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-
-
-def recipe(name):
-    spec = importlib.util.spec_from_file_location(f"recipe_{name}", RECIPES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def share_right(folder, rows):

@@ -1,10 +1,8 @@
 """The search for hyperparameters: its points and scores, a run at a tiny size, and what it may not see."""
 
 import csv
-import importlib.util
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import train_run
 from hf_semfocus.training.run_files import Run, read_run
+from tests.recipes.recipe_modules import recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = [
@@ -30,13 +29,7 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def search():
-    name = "recipe_search"
-    spec = importlib.util.spec_from_file_location(name, RECIPES / "search.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[name]
+    return recipe("search")
 
 
 @pytest.fixture

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.recipes import recipe_modules
+
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "recipes" / "sparse_minilm.py"
 RESULTS = ROOT / "recipes" / "results" / "sparse_minilm"
 
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("sparse_minilm", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return recipe_modules.recipe("sparse_minilm")
 
 
 def test_pairs_are_docstrings_each_once(recipe):
