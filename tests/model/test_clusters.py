@@ -10,18 +10,13 @@ from hf_semfocus import SemFocusConfig, SemFocusModel, parse_mask, register_atte
 from hf_semfocus.analysis.capture import capture_scores
 from hf_semfocus.attention import reference_attention, sparse_attention
 from hf_semfocus.model.mask_clusters import Centroids, nearest_centroid
+from tests.integrations.any_models import bert
 
 
 def tiny(mask="cluster:3;decay=0.5", seed=0, **fields):
     torch.manual_seed(seed)
-    sizes = {
-        "vocab_size": 16,
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    }
-    return SemFocusModel(SemFocusConfig(mask=mask, **sizes | fields))
+    sizes = {"vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
+    return SemFocusModel(SemFocusConfig(mask=mask, **{**sizes, "num_attention_heads": 2, **fields}))
 
 
 def batch(seed=0, rows=3, length=7):
@@ -305,16 +300,7 @@ def test_without_a_layer_it_says_what_is_missing():
 
 
 def test_other_models_are_told_the_same():
-    from transformers import BertConfig, BertModel
-
-    sizes = {
-        "hidden_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 8,
-        "vocab_size": 16,
-    }
-    model = BertModel(BertConfig(**sizes), add_pooling_layer=False)
+    model = bert()
     model.set_attn_implementation(register_attention("cluster:3"))
     with pytest.raises(ValueError, match="needs an attention layer that learns its centroids"):
         model(batch())

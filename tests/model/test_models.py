@@ -9,7 +9,6 @@ from torch import nn
 
 from hf_semfocus import (
     SemFocusConfig,
-    SemFocusForMaskedLM,
     SemFocusForSequenceClassification,
     SemFocusForTokenClassification,
     SemFocusModel,
@@ -17,9 +16,9 @@ from hf_semfocus import (
 )
 from hf_semfocus.model.sparse_normalizers import NORMALIZERS
 
+from .contract import CLASSES
 from .test_masks import SPECS
 
-CLASSES = [SemFocusModel, SemFocusForSequenceClassification, SemFocusForTokenClassification, SemFocusForMaskedLM]
 FORMS = [
     {"attention_form": "multihead", "norm_position": "post", "num_attention_heads": 2},
     {"attention_form": "multihead", "norm_position": "pre", "position_embedding_type": "sinusoidal"},

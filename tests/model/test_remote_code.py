@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, PreTrainedTokenizerFast
+from transformers import AutoModel
 
 from hf_semfocus import (
     SemFocusConfig,
@@ -17,6 +16,7 @@ from hf_semfocus import (
     SemFocusForTokenClassification,
     SemFocusModel,
 )
+from hf_semfocus.data import build_tokenizer
 
 from .contract import AUTO, CLASSES, batch, make, shuffled
 from .isolated import OWN_STRATEGY, run
@@ -31,26 +31,13 @@ AUTO_CLASSES = {
 
 
 def config(**fields):
-    small = {
-        "vocab_size": 8,
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_hidden_layers": 2,
-        "mask": "topk:2+sink:1",
-    }
-    return SemFocusConfig(**small | fields)
+    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
+    return SemFocusConfig(**sizes | {"mask": "topk:2+sink:1"} | fields)
 
 
 def answer(model):
     with torch.no_grad():
         return model.eval()(**INPUTS)[0]
-
-
-def build_tokenizer():
-    vocabulary = {"[PAD]": 0, "[UNK]": 1, "0": 2, "1": 3}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
 
 
 def save(model, folder: Path) -> Path:
@@ -86,7 +73,7 @@ def classifier(tmp_path):
         "id2label": {0: "even", 1: "odd"}, "label2id": {"even": 0, "odd": 1}, "position_embedding_type": "sinusoidal",
     }  # fmt: skip
     folder = save(SemFocusForSequenceClassification(config(**fields)), tmp_path / "classifier")
-    build_tokenizer().save_pretrained(folder)
+    build_tokenizer("parity_check").save_pretrained(folder)
     return folder
 
 
