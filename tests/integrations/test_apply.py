@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
@@ -450,7 +450,7 @@ def test_a_vision_model_is_the_mask_by_hand():
     ],
 )
 def test_models_that_never_call_the_interface_are_refused(kind, sizes):
-    model = made(AutoModel, kind, **sizes)
+    model = made(AutoModelForMaskedLM, kind, **sizes)
     before = model.config._attn_implementation
     with pytest.raises(ValueError, match=f"{type(model).__name__} does not let its attention be set"):
         apply_attention(model, "topk:4")
