@@ -13,7 +13,7 @@ from unittest import mock
 
 from ..model.isolated import PREAMBLE
 
-ANSWER_SECONDS = 90
+ANSWER_SECONDS = 300
 NAMES: dict[str, Any] = {}
 
 

@@ -76,7 +76,7 @@ def run(code: str, cache: Path, *, package: bool = False) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
