@@ -55,7 +55,6 @@ style: install  ## format and mend what can be mended
 benchmark: $(VENV)/bench-installed  ## what attention costs, what masks cost in a model, `semfocus train` over a bare loop, rows of data a second
 	@mkdir -p runs
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/model_cost.py > runs/cost.txt
-	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/training_overhead.py >> runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_bound.py >> runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_bound.py --profile >> runs/cost.txt
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/benchmarks/step_before.py > runs/step_before.txt

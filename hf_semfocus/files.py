@@ -1,17 +1,21 @@
-"""Files that are seen whole or not at all, and JSON that is read as what it should be: a damaged file is named, with the field."""
+"""Files that appear complete or not at all, and JSON that is checked when it is read: what is wrong is named, with file and field."""
 
 import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
+LEFT_BEHIND_SECONDS = 3600
 
 
 def atomic_write(path: Path | str, content: str | bytes) -> None:
@@ -24,16 +28,53 @@ def atomic_write(path: Path | str, content: str | bytes) -> None:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files that only their owner can read; a result is for everyone whom the umask allows.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        _share(temporary, 0o666)
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
             raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
+
+
+@contextmanager
+def atomic_folder(target: Path | str) -> Iterator[Path]:
+    """A hidden folder beside `target` that takes its name, and its place, at the end, or is removed. A link stays one.
+
+    What a killed process left there is removed once it is an hour old: until then somebody may be at work in it.
+    """
+    target = Path(os.path.realpath(target))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.incomplete-"
+    for left in target.parent.glob(f"{prefix}*"):
+        if time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > LEFT_BEHIND_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+    try:
+        _share(folder, 0o777)
+        yield folder
+        for path in folder.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        if target.exists():
+            # Renaming over a folder works only where it is empty; what was there steps aside first and is deleted last.
+            aside = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent)) / target.name
+            target.rename(aside)
+            folder.rename(target)
+            shutil.rmtree(aside.parent, ignore_errors=True)
+        else:
+            folder.rename(target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _share(path: Path | str, mode: int) -> None:
+    """What `tempfile` makes is its owner's alone; a result is for everyone whom the umask allows."""
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(path, mode & ~umask)
 
 
 def json_text(value: Any) -> str:
@@ -55,7 +96,7 @@ def read_json(path: Path | str, remedy: str = "move it away to make it again") -
 
 
 def read_json_lines(path: Path | str) -> list[dict[str, Any]]:
-    """Reads one JSON object a line; a damaged line raises a `ValueError` that names the file and the line."""
+    """Reads one JSON object a line; a broken line raises a `ValueError` that names the file and the line."""
     rows = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         try:
@@ -80,7 +121,7 @@ def read_record(path: Path, model: type[AnyRecord], remedy: str) -> AnyRecord:
     """The record that a file of JSON holds.
 
     Raises:
-        ValueError: it is damaged; the message names the file and the field, and ends with `remedy`.
+        ValueError: it cannot be read; the message names the file and the field, and ends with `remedy`.
     """
     return parse_record(path.read_bytes(), model, str(path), remedy)
 

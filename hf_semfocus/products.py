@@ -8,7 +8,7 @@ against fp64 whether it stays. No time is taken: equal machines give equal bits.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -19,18 +19,24 @@ CHOICES = ("auto", "onednn", "pytorch")
 LARGEST_ERROR = 1e-5
 
 
-def suits_onednn(cpuinfo: str) -> bool:
-    """Whether a processor, described as in ``/proc/cpuinfo``, is one on which oneDNN is faster and exact.
+def cpu_facts() -> dict[str, str]:
+    """The first processor of ``/proc/cpuinfo``; empty where there is none."""
+    facts: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            facts.setdefault(name.strip(), value.strip())
+    return facts
 
-    >>> suits_onednn("vendor_id : AuthenticAMD\\nflags : fpu avx2 avx512f avx512_bf16")
+
+def suits_onednn(facts: Mapping[str, str]) -> bool:
+    """Whether a processor with these `cpu_facts` is one on which oneDNN is faster and exact.
+
+    >>> suits_onednn({"vendor_id": "AuthenticAMD", "flags": "fpu avx2 avx512f avx512_bf16"})
     True
-    >>> suits_onednn("vendor_id : GenuineIntel\\nflags : fpu avx512f amx_bf16 amx_tile")
+    >>> suits_onednn({"vendor_id": "GenuineIntel", "flags": "fpu avx512f amx_bf16 amx_tile"})
     False
     """
-    facts: dict[str, str] = {}
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        facts.setdefault(name.strip(), value.strip())
     flags = facts.get("flags", "").split()
     return facts.get("vendor_id") == "AuthenticAMD" and "avx512f" in flags and "amx_tile" not in flags
 
@@ -52,7 +58,7 @@ def use_fast_products(choice: str | None = None) -> str:
     if choice not in CHOICES:
         raise ValueError(f"{VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
     _send_to_onednn(False)
-    if choice == "pytorch" or (choice == "auto" and not suits_onednn(_cpuinfo())):
+    if choice == "pytorch" or (choice == "auto" and not suits_onednn(cpu_facts())):
         return "pytorch"
     _send_to_onednn(True)
     error = largest_error()
@@ -102,9 +108,3 @@ def largest_error() -> float:
 
 def _send_to_onednn(wanted: bool) -> None:
     torch.backends.mkldnn.matmul.fp32_precision = "bf16" if wanted else "none"  # type: ignore[attr-defined]
-
-
-def _cpuinfo() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/cpuinfo").read_text()
-    return ""

@@ -144,7 +144,7 @@ class TrainingRecord(Open):
 
 
 class SpecRecord(Open):
-    """`spec.json`: the fields that are read without making a `RunSpec`, which would import the user's own strategies."""
+    """`spec.json`: the fields that are read without making a `RunSpec`, which would import the user's strategies."""
 
     task: StrictStr
     mask: StrictStr
@@ -294,7 +294,7 @@ class Asked(Open):
 
 
 class Variant(Open):
-    """A mask with fields of the model, under a name of its own."""
+    """A mask with fields of the model, under a name."""
 
     mask: StrictStr
 
@@ -321,7 +321,7 @@ class ExperimentRecord(Open):
     @field_validator("tasks", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """A list of tasks without options of their own."""
+        """A list of tasks without options."""
         if isinstance(value, list) and all(isinstance(task, str) for task in value):
             return dict.fromkeys(value)
         return value

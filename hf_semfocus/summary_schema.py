@@ -308,20 +308,20 @@ def _analysis_of_format_1(values: Mapping[str, Any], runs: Mapping[tuple, RunEnt
         return None
 
     def unit(entry: Mapping[str, Any]) -> dict[str, Any]:
-        own = [run for key, run in runs.items() if key[:2] == (entry["task"], entry["mask"]) and run.counts]
-        return {**entry, "epochs": [run.convergence("train") for run in own]}
+        of_cell = [run for key, run in runs.items() if key[:2] == (entry["task"], entry["mask"]) and run.counts]
+        return {**entry, "epochs": [run.convergence("train") for run in of_cell]}
 
     reasons = {"not recorded": "not_recorded", "no training loss that both went through": "no_common_loss"}
-    found = dict(values["analysis"])
+    analysis = dict(values["analysis"])
     for part in ("units", "k_sweep"):
-        found[part] = [unit(entry) for entry in found.get(part, [])]
-    found["matched"] = [
+        analysis[part] = [unit(entry) for entry in analysis.get(part, [])]
+    analysis["matched"] = [
         {
             **entry,
             "without_pair": [
                 {**one, "reason": reasons.get(one["reason"], "baseline_not_recorded")} for one in entry["without_pair"]
             ],
         }
-        for entry in found.get("matched", [])
+        for entry in analysis.get("matched", [])
     ]
-    return found
+    return analysis

@@ -51,10 +51,10 @@ def output(model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
     """The first tensor of floating point numbers that the model returns."""
     with torch.no_grad():
         made = model(**inputs, return_dict=True)
-    found = [made[key] for key in ("logits", "last_hidden_state") if key in made and made[key] is not None] or [
+    tensors = [made[key] for key in ("logits", "last_hidden_state") if key in made and made[key] is not None] or [
         value for value in made.values() if isinstance(value, torch.Tensor) and value.is_floating_point()
     ]
-    return found[0]
+    return tensors[0]
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -64,7 +64,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def alone(model: torch.nn.Module, inputs: dict[str, Any], side: str) -> bool:
-    """Whether a padded text gives what it gives alone; position ids are told where padding stands in front."""
+    """Whether a padded text gives what it gives alone; position ids are given where padding stands in front."""
     short = LENGTHS[1]
     one = {
         key: value[1:, :short] if key in ("input_ids", "attention_mask") else value[1:]
@@ -84,7 +84,7 @@ def alone(model: torch.nn.Module, inputs: dict[str, Any], side: str) -> bool:
 def in_steps(model: torch.nn.Module, inputs: dict[str, Any]) -> bool:
     """Whether a text in pieces, against a cache, gives what it gives at once."""
     ids = inputs["input_ids"][:1]
-    whole = output(model, {"input_ids": ids, "use_cache": False})
+    at_once = output(model, {"input_ids": ids, "use_cache": False})
     pieces, cache, start = [], None, 0
     for end in range(4, ids.shape[1] + 1):
         step = {"input_ids": ids[:, start:end], "use_cache": True}
@@ -94,20 +94,20 @@ def in_steps(model: torch.nn.Module, inputs: dict[str, Any]) -> bool:
             made = model(**step, return_dict=True)
         cache, start = made.past_key_values, end
         pieces.append(made.logits)
-    return close(torch.cat(pieces, dim=1), whole)
+    return close(torch.cat(pieces, dim=1), at_once)
 
 
 def checks(model: PreTrainedModel, inputs: dict[str, Any]) -> dict[str, Callable[[], bool]]:
     """What must hold with sparse attention if it holds with the model's own."""
     takes = inspect.signature(model.forward).parameters
-    found: dict[str, Callable[[], bool]] = {}
+    by_name: dict[str, Callable[[], bool]] = {}
     if "attention_mask" in inputs:
-        found["padding on the right"] = lambda: alone(model, inputs, "right")
+        by_name["padding on the right"] = lambda: alone(model, inputs, "right")
         if "position_ids" in takes and not model.config.is_encoder_decoder:
-            found["padding on the left"] = lambda: alone(model, inputs, "left")
+            by_name["padding on the left"] = lambda: alone(model, inputs, "left")
     if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) and "input_ids" in inputs:
-        found["cache"] = lambda: in_steps(model, inputs)
-    return found
+        by_name["cache"] = lambda: in_steps(model, inputs)
+    return by_name
 
 
 def passes(check: Callable[[], bool]) -> bool:

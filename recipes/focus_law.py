@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_semfocus.comparison.paired_tests import LEVEL, Judgement, Verdict, judge_values, restricted_epochs
+from hf_semfocus.comparison.paired_tests import LEVEL, Judgement, Verdict, as_ratios, judge_values, restricted_epochs
 from hf_semfocus.comparison.run_directory import RunDirectory
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.files import write_json
@@ -66,12 +66,12 @@ def read_focus_runs(run_dir: Path) -> list[FocusRun]:
     """The runs of a sweep that say how many epochs they took. Runs that recorded no untrained attention are measured again.
 
     Raises:
-        ValueError: `run_dir` is no run directory, or damaged.
+        ValueError: `run_dir` is no run directory, or cannot be read.
     """
-    found = []
+    focus_runs = []
     for run in RunDirectory.read(run_dir).runs:
-        told = run.convergence("train") if run.counts else None
-        if told is None or not (told.reached or told.finished):
+        epochs = run.convergence("train") if run.counts else None
+        if epochs is None or not (epochs.reached or epochs.finished):
             continue
         start = (run.result and run.result.initial_attention) or untrained_attention(
             RunSpec.from_dict(run.spec.to_json())
@@ -82,14 +82,14 @@ def read_focus_runs(run_dir: Path) -> list[FocusRun]:
         normalizer = model.get("normalizer", "softmax")
         kinds = (("qk_norm", model.get("qk_norm")), ("temperature", model.get("attention_scale") is not None))
         kind = next((name for name, holds in kinds if holds), "gain") if normalizer == "softmax" else normalizer
-        found.append(
+        focus_runs.append(
             FocusRun(
                 run.spec.task, run.spec.seed, run.spec.mask, kind, start.attention_gain,
-                math.log(restricted_epochs(told, run.spec.training.epochs)), start.entropy,
-                start.dispersion_all, run.label, _change(run), not told.reached,
+                math.log(restricted_epochs(epochs, run.spec.training.epochs)), start.entropy,
+                start.dispersion_all, run.label, _change(run), not epochs.reached,
             )
         )  # fmt: skip
-    return found
+    return focus_runs
 
 
 def _change(run: Run) -> str:
@@ -116,26 +116,28 @@ def summary(runs: Sequence[FocusRun], command: str = "") -> dict[str, Any]:
     tasks, labels = _tasks(runs), list(dict.fromkeys(run.label for run in runs if run.label != "full"))
     groups, changes = [], []
     for label in ["full", *labels]:
-        own = {(run.task, run.seed): run for run in runs if run.label == label}
-        logs = {key: baseline[key].log_epochs - run.log_epochs for key, run in own.items() if key in baseline}
+        of_label = {(run.task, run.seed): run for run in runs if run.label == label}
+        logs = {key: baseline[key].log_epochs - run.log_epochs for key, run in of_label.items() if key in baseline}
         for task in tasks:
-            group = [run for run in own.values() if run.task == task]
+            group = [run for run in of_label.values() if run.task == task]
             if group:
-                told = {name: fmean(getattr(run, name) for run in group) for name in ("entropy", "dispersion", "gain")}
+                means = {
+                    name: fmean(getattr(run, name) for run in group) for name in ("entropy", "dispersion", "gain")
+                }
                 epochs = math.exp(fmean(run.log_epochs for run in group))
                 counts = {"runs": len(group), "censored": sum(run.censored for run in group)}
-                groups.append({"label": label, "task": task, **counts, "epochs": epochs, **told})
+                groups.append({"label": label, "task": task, **counts, "epochs": epochs, **means})
         if label == "full":
             continue
-        whole = [seed for seed in _seeds(runs) if all((task, seed) in logs for task in tasks)]
+        complete = [seed for seed in _seeds(runs) if all((task, seed) in logs for task in tasks)]
         values: dict[str | None, list[float]] = {
             task: [logs[task, seed] for seed in _seeds(runs) if (task, seed) in logs] for task in tasks
         }
-        values[None] = [fmean(logs[task, seed] for task in tasks) for seed in whole]
-        change = next(iter(own.values())).change
+        values[None] = [fmean(logs[task, seed] for task in tasks) for seed in complete]
+        change = next(iter(of_label.values())).change
         changes += [
-            {"label": label, "change": change, "task": task, **_ratios(judge_values(found))}
-            for task, found in values.items()
+            {"label": label, "change": change, "task": task, **asdict(as_ratios(judge_values(ratios)))}
+            for task, ratios in values.items()
         ]
     entropies = [run.entropy for run in baseline.values()]
     return {
@@ -158,13 +160,13 @@ def _judgements(runs: Sequence[FocusRun]) -> dict[str, Any]:
         return dict.fromkeys(("focus:matched", "focus:explains", "focus:vanishes", "focus:exception"))
     judged, tasks = matched(runs, MASK)
     return {
-        "focus:matched": {"tasks": tasks, **_ratios(judged)},
+        "focus:matched": {"tasks": tasks, **asdict(as_ratios(judged))},
         "focus:explains": {
             name: {"left_out": asdict(outside), "within": asdict(inside)}
             for name, (outside, inside) in explains(runs).items()
         },
         "focus:vanishes": asdict(vanishes(runs, MASK)),
-        "focus:exception": _ratios(exception(runs, EXCEPTION, MASK)),
+        "focus:exception": asdict(as_ratios(exception(runs, EXCEPTION, MASK))),
     }
 
 
@@ -174,21 +176,13 @@ def _complete(runs: Sequence[FocusRun]) -> bool:
     for run in runs:
         by_pair.setdefault((run.task, run.seed), set()).add(run.label)
     labels = set.union(*by_pair.values()) if by_pair else set()
-    whole = len(by_pair) == len(_tasks(runs)) * len(_seeds(runs)) and all(own == labels for own in by_pair.values())
+    every = len(by_pair) == len(_tasks(runs)) * len(_seeds(runs)) and all(
+        present == labels for present in by_pair.values()
+    )
     gains = {run.gain for run in runs if run.kind == "gain" and run.mask == MASK}
     return (
-        whole and {"full", MASK} <= labels and len(gains) > 1 and len(_tasks(runs)) > 1 and EXCEPTION in _tasks(runs)
+        every and {"full", MASK} <= labels and len(gains) > 1 and len(_tasks(runs)) > 1 and EXCEPTION in _tasks(runs)
     )
-
-
-def _ratios(judged: Judgement) -> dict[str, Any]:
-    """A judgement of logarithms as one of ratios."""
-    ends = ("estimate_low", "estimate_high", "low", "high")
-    logs = {name: getattr(judged, name) for name in ends}
-    return {
-        **asdict(judged),
-        **{name: None if log is None or not math.isfinite(log) else math.exp(log) for name, log in logs.items()},
-    }
 
 
 def matched(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> tuple[Judgement, tuple[str, ...]]:
@@ -197,12 +191,14 @@ def matched(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> tupl
     A task without two runs of either mask where their entropies overlap, or whose regression is not determined, is left
     out for all seeds.
     """
-    own = [run for run in runs if run.kind in SHARPNESS and run.mask in (mask, baseline)]
-    seeds = _seeds(own)
+    compared = [run for run in runs if run.kind in SHARPNESS and run.mask in (mask, baseline)]
+    seeds = _seeds(compared)
     designs = {}
-    for task in _tasks(own):
-        found = [_design([r for r in own if (r.task, r.seed) == (task, seed)], mask, baseline) for seed in seeds]
-        known = [design for design in found if design is not None]
+    for task in _tasks(compared):
+        of_task = [
+            _design([r for r in compared if (r.task, r.seed) == (task, seed)], mask, baseline) for seed in seeds
+        ]
+        known = [design for design in of_task if design is not None]
         if len(known) == len(seeds):
             designs[task] = known
     if not designs:
@@ -242,9 +238,10 @@ def explains(runs: Sequence[FocusRun]) -> Mapping[str, tuple[Judgement, Judgemen
     scores: dict[str, list[tuple[float, float]]] = {name: [] for name in PREDICTORS}
     for seed in _seeds(runs):
         parts = {task: [run for run in runs if (run.task, run.seed) == (task, seed)] for task in _tasks(runs)}
-        y = {task: _centred(np.array([[run.log_epochs] for run in own])) for task, own in parts.items()}
+        y = {task: np.array([[run.log_epochs] for run in of_task]) for task, of_task in parts.items()}
+        y = {task: values - values.mean(0) for task, values in y.items()}
         for name in PREDICTORS:
-            x = {task: _centred(_predictors(name, own, masks)) for task, own in parts.items()}
+            x = {task: _centred_predictors(name, of_task, masks) for task, of_task in parts.items()}
             outside, inside = np.zeros(2), np.zeros(2)
             for left_out in parts:
                 fit = [task for task in parts if task != left_out]
@@ -253,36 +250,35 @@ def explains(runs: Sequence[FocusRun]) -> Mapping[str, tuple[Judgement, Judgemen
                 outside += np.sum((y[left_out] - x[left_out] @ slope) ** 2), np.sum(y[left_out] ** 2)
                 inside += np.sum((ys - xs @ slope) ** 2), np.sum(ys**2)
             scores[name].append((1 - outside[0] / outside[1], 1 - inside[0] / inside[1]))
-    return {
-        name: (
-            judge_values([v for v, _ in found], above=EXPLAINED),
-            judge_values([v for _, v in found], above=EXPLAINED),
-        )
-        for name, found in scores.items()
-    }
+    left_out_too, fitted = (
+        {name: judge_values([pair[side] for pair in pairs], above=EXPLAINED) for name, pairs in scores.items()}
+        for side in (0, 1)
+    )
+    return {name: (left_out_too[name], fitted[name]) for name in scores}
 
 
-def _predictors(name: str, runs: Sequence[FocusRun], masks: Sequence[str]) -> np.ndarray:
+def _centred_predictors(name: str, runs: Sequence[FocusRun], masks: Sequence[str]) -> np.ndarray:
     entropy = np.array([run.entropy for run in runs])
     dispersion = np.log([run.dispersion for run in runs])
     by_mask = np.array([[float(run.mask == mask) for mask in masks[1:]] for run in runs])
-    return {
+    columns = {
         "entropy": np.column_stack([entropy, entropy**2]),
         "dispersion": np.column_stack([dispersion, dispersion**2]),
         "mask": by_mask,
         "gain": np.log([[run.gain] for run in runs]),
         "entropy and mask": np.column_stack([entropy, entropy**2, by_mask]),
     }[name]
+    return columns - columns.mean(0)
 
 
 def vanishes(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> Judgement:
     """`focus:vanishes`: minus the slope of the log ratio on the logarithm of the gain, mean over tasks: above 0 it falls."""
-    own = [run for run in runs if run.kind == "gain"]
+    by_gain = [run for run in runs if run.kind == "gain"]
     values = []
-    for seed in _seeds(own):
+    for seed in _seeds(by_gain):
         slopes = []
-        for task in _tasks(own):
-            ratios = _log_ratios([run for run in own if (run.task, run.seed) == (task, seed)], mask, baseline)
+        for task in _tasks(by_gain):
+            ratios = _log_ratios([run for run in by_gain if (run.task, run.seed) == (task, seed)], mask, baseline)
             slopes.append(np.polyfit(np.log(list(ratios)), list(ratios.values()), 1)[0])
         values.append(-np.mean(slopes))
     return judge_values(values)
@@ -290,12 +286,12 @@ def vanishes(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> Jud
 
 def exception(runs: Sequence[FocusRun], task: str, mask: str, baseline: str = "full", gain: float = 1.0) -> Judgement:
     """`focus:exception`: the log ratio of `task` less the mean of the others'; *supported* whichever way it differs."""
-    own = [run for run in runs if run.kind == "gain" and run.gain == gain]
+    at_gain = [run for run in runs if run.kind == "gain" and run.gain == gain]
     values = []
-    for seed in _seeds(own):
+    for seed in _seeds(at_gain):
         ratios = {
-            name: _log_ratios([run for run in own if (run.task, run.seed) == (name, seed)], mask, baseline)[gain]
-            for name in _tasks(own)
+            name: _log_ratios([run for run in at_gain if (run.task, run.seed) == (name, seed)], mask, baseline)[gain]
+            for name in _tasks(at_gain)
         }
         values.append(ratios.pop(task) - float(np.mean(list(ratios.values()))))
     judged = judge_values(values)
@@ -311,10 +307,6 @@ def _log_ratios(runs: Sequence[FocusRun], mask: str, baseline: str) -> dict[floa
         for gain in sorted(by_mask[mask])
         if gain in by_mask[baseline]
     }
-
-
-def _centred(values: np.ndarray) -> np.ndarray:
-    return values - values.mean(0)
 
 
 def _tasks(runs: Sequence[FocusRun]) -> list[str]:
@@ -341,19 +333,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if twice := next((key for key in keys if keys.count(key) > 1), None):
             raise ValueError(f"two folders hold the run {twice}; give each run once")
         command = " ".join(["python recipes/focus_law.py", *(folder.name for folder in options.run_dirs)])
-        found = summary(runs, command)
+        result = summary(runs, command)
         if options.output is not None:
-            write_json(options.output, found)
+            write_json(options.output, result)
     except (ValueError, OSError) as error:
         print(f"focus_law: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
-    print(f"{found['runs']} runs, {found['censored']} of them censored")
-    for group in found["groups"]:
+    print(f"{result['runs']} runs, {result['censored']} of them censored")
+    for group in result["groups"]:
         print(
             f"{group['task']:26} {group['label']:24} {group['epochs']:6.1f} epochs ({group['runs']} runs, "
             f"{group['censored']} censored)  H {group['entropy']:.3f}  δ {group['dispersion']:.2f}"
         )
-    for name, judged in found["judgements"].items():
+    for name, judged in result["judgements"].items():
         shown = "not tested: the sweep is not complete" if judged is None else judged.get("verdict", judged)
         print(f"{name}: {shown}")
 

@@ -3,37 +3,35 @@
 python recipes/length_generalisation.py even_pairs --output runs/lengths            # about an hour on one core
 python recipes/length_generalisation.py even_pairs --output runs/lengths-quick --quick   # a minute: shows the machinery
 
-Positions are sinusoidal or absent: learned ones are untrained beyond the training length. Runs are those of
+`--positions` are sinusoidal or none: learned ones are untrained beyond the training length. Runs are those of
 `semfocus train`: started again, the recipe goes on where it stopped. Writes lengths.json, lengths.csv, lengths.md and lengths.png.
 """
 
 import argparse
 import csv
 import json
-import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
-from datasets import disable_progress_bars
 from matplotlib.figure import Figure
 from rich.console import Console
-from transformers.utils import logging
+from study import majority_accuracy, model_class, size_in_words, study, to_device
 
 from hf_semfocus.cli.progress import EpochBar
-from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
+from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, mask_slug
-from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import train_run
 
-MASKS = ("full", "topk:5", "banded:5", "block:5")
+DEFAULTS: dict[str, Any] = {
+    "length": 20, "lengths": [25, 30, 40, 60], "masks": ["full", "topk:5", "banded:5", "block:5"], "seeds": [0, 1, 2],
+    "positions": "sinusoidal", "layers": 3, "epochs": 30, "learning-rate": 0.3, "train-size": 5000, "test-size": 2000,
+}  # fmt: skip
 QUICK: dict[str, Any] = {
     "length": 10, "lengths": [14, 18], "layers": 2, "epochs": 2, "train_size": 100, "test_size": 40, "seeds": [0],
     "masks": ["full", "topk:5"],
@@ -62,16 +60,6 @@ def specification(options: argparse.Namespace, mask: str, seed: int) -> RunSpec:
     )
 
 
-def size_in_words(options: argparse.Namespace) -> str:
-    """What was trained, and that it is reduced where it is smaller than the paper's models and data."""
-    paper = options.length >= 40 and options.layers >= 5 and options.train_size >= 5000
-    return (
-        f"{'' if paper else 'Reduced size: '}{options.layers} blocks, {options.train_size} training rows, at most {options.epochs} "
-        f"epochs, {len(options.seeds)} seed{'s' if len(options.seeds) > 1 else ''}"
-        + ("." if paper else " (the paper: length 40, 5 blocks, 5000 rows).")
-    )
-
-
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Trains what is missing and measures every length: rows of {mask, seed, length, accuracy}, and what they stand beside."""
     rows, console = [], Console()
@@ -84,131 +72,93 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             folder = options.output / "runs" / mask_slug(spec.mask) / f"seed-{seed}"
             with EpochBar(f"{spec.mask}, seed {seed}, length {options.length}", options.epochs, console) as bar:
                 result = train_run(spec, folder, on_epoch=bar.update)
-            kind = task_info(options.task).kind
-            cls = (
-                SemFocusForTokenClassification if kind == "token_classification" else SemFocusForSequenceClassification
-            )
-            model = cls.from_pretrained(folder / "model")
-            if torch.accelerator.is_available():
-                model = model.to(torch.accelerator.current_accelerator())  # type: ignore[arg-type]  # the wrapper around `to` loses `self`
+            model = to_device(model_class(options.task).from_pretrained(folder / "model"))
             # The same rows for every mask.
             data = data or load_task(options.task, **spec.data_options())
             splits = {options.length: "test"} | {length: f"length_{length}" for length in sorted(options.lengths)}
             for length, split in splits.items():
-                found = measure_accuracy(model, TensorRows(data[split], pad_token_id), 250)
-                rows.append({"mask": spec.mask, "seed": seed, "length": length, "accuracy": found.accuracy})
+                accuracy = measure_accuracy(model, TensorRows(data[split], pad_token_id), 250)
+                rows.append({"mask": spec.mask, "seed": seed, "length": length, "accuracy": accuracy.accuracy})
                 rows[-1] |= {"epochs_trained": result.epochs_trained, "status": result.status}
-                statistics = label_statistics(data[split], options.task)
-                name = "majority_sequence_accuracy" if kind == "token_classification" else "majority_accuracy"
-                baselines.setdefault(length, []).append(statistics[name])
+                baselines.setdefault(length, []).append(majority_accuracy(data[split], options.task))
     return {
         "task": options.task,
         "trained_at": options.length,
         "quick": options.quick,
         "command": options.command,
-        "size": size_in_words(options),
+        "size": size_in_words(options, f"at most {options.epochs} epochs"),
         "rows": rows,
         "majority": {str(length): mean(values) for length, values in baselines.items()},  # as JSON has it
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """Markdown: a row a mask, a column a length; the mean over seeds, and lowest to highest where there are several."""
-    lengths = list(map(int, found["majority"]))
+    lengths = list(map(int, results["majority"]))
     lines = [
-        f"`{found['command']}`",
+        f"`{results['command']}`",
         "",
-        f"{found['size']} {found['task']}, trained at length {found['trained_at']}: accuracy at other lengths"
-        + (" (quick run: reduced in every respect)" if found["quick"] else ""),
+        f"{results['size']} {results['task']}, trained at length {results['trained_at']}: accuracy at other lengths"
+        + (" (quick run: reduced in every respect)" if results["quick"] else ""),
         "",
         "| mask | " + " | ".join(map(str, lengths)) + " | runs that learnt |",
         "|---" * (len(lengths) + 2) + "|",
     ]
-    for mask in dict.fromkeys(row["mask"] for row in found["rows"]):
+    for mask in dict.fromkeys(row["mask"] for row in results["rows"]):
         cells = []
         for length in lengths:
-            values = [row["accuracy"] for row in found["rows"] if (row["mask"], row["length"]) == (mask, length)]
+            values = [row["accuracy"] for row in results["rows"] if (row["mask"], row["length"]) == (mask, length)]
             spread = f" ({min(values):.3f}–{max(values):.3f})" if len(values) > 1 else ""
             cells.append(f"{mean(values):.3f}{spread}")
-        runs = {row["seed"]: row["status"] for row in found["rows"] if row["mask"] == mask}
+        runs = {row["seed"]: row["status"] for row in results["rows"] if row["mask"] == mask}
         learnt = f"{sum(status == 'reached' for status in runs.values())} of {len(runs)}"
         lines.append(f"| `{mask}` | " + " | ".join([*cells, learnt]) + " |")
-    lines.append("| majority class | " + " | ".join(f"{value:.3f}" for value in found["majority"].values()) + " | |")
+    lines.append("| majority class | " + " | ".join(f"{value:.3f}" for value in results["majority"].values()) + " | |")
     return "\n".join(lines) + "\n"
 
 
-def picture(found: dict[str, Any]) -> Figure:
+def picture(results: dict[str, Any]) -> Figure:
     """Accuracy against length: a line a mask (mean over seeds, band lowest to highest), the majority class dotted."""
-    masks, lengths = list(dict.fromkeys(row["mask"] for row in found["rows"])), list(map(int, found["majority"]))
+    masks, lengths = list(dict.fromkeys(row["mask"] for row in results["rows"])), list(map(int, results["majority"]))
     styles = mask_styles(masks, masks[0])
     figure = Figure(figsize=(6.4, 3.8), layout="constrained", facecolor=LIGHT.paper)
     axes = figure.subplots()
     prepare(axes, LIGHT)
     for mask in masks:
         values = [
-            [row["accuracy"] for row in found["rows"] if (row["mask"], row["length"]) == (mask, length)]
+            [row["accuracy"] for row in results["rows"] if (row["mask"], row["length"]) == (mask, length)]
             for length in lengths
         ]
         style = styles[mask]
         axes.plot(lengths, [mean(of) for of in values], color=style.colour, marker=style.marker, markersize=5)
         axes.fill_between(lengths, list(map(min, values)), list(map(max, values)), color=style.colour, alpha=0.12)
-    axes.plot(lengths, list(found["majority"].values()), color=LIGHT.faint, linestyle=":", linewidth=1.2)
+    axes.plot(lengths, list(results["majority"].values()), color=LIGHT.faint, linestyle=":", linewidth=1.2)
     axes.annotate(
-        "dotted: majority class", (lengths[-1], found["majority"][str(lengths[-1])]), xytext=(0, -24), ha="right",
+        "dotted: majority class", (lengths[-1], results["majority"][str(lengths[-1])]), xytext=(0, -24), ha="right",
         textcoords="offset points", fontsize=8, color=LIGHT.faint,
     )  # fmt: skip
-    axes.axvline(found["trained_at"], color=LIGHT.faint, linewidth=0.8)
+    axes.axvline(results["trained_at"], color=LIGHT.faint, linewidth=0.8)
     axes.set_xticks(lengths)
     axes.set_ylim(0, 1.03)
     axes.set_xlabel("length of the test inputs (the line: of the training inputs)", color=LIGHT.ink, fontsize=9)
     axes.set_ylabel("accuracy", color=LIGHT.ink, fontsize=9)
-    reduced = " (reduced size)" if found["size"].startswith("Reduced") else ""
-    axes.set_title(f"{found['task']}, trained at length {found['trained_at']}{reduced}", **title_style(LIGHT))
+    reduced = " (reduced size)" if results["size"].startswith("Reduced") else ""
+    axes.set_title(f"{results['task']}, trained at length {results['trained_at']}{reduced}", **title_style(LIGHT))
     handles = [mask_key(styles[mask], mask) for mask in masks]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)), **legend_style(LIGHT))
     return figure
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", help="see `semfocus tasks`")
-    parser.add_argument("--output", required=True, type=Path, help="folder for the runs, the table and the picture")
-    parser.add_argument("--quick", action="store_true", help="very small, over the other options")
-    parser.add_argument("--length", type=int, default=20, help="length trained at")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 30, 40, 60], help="longer lengths tested at")
-    parser.add_argument("--masks", nargs="+", default=list(MASKS), help="the first one is drawn in grey")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--positions", choices=("sinusoidal", "none"), default="sinusoidal")
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--learning-rate", type=float, default=0.3)
-    parser.add_argument("--train-size", type=int, default=5000)
-    parser.add_argument("--test-size", type=int, default=2000)
-    options = parser.parse_args(arguments)
-    options.command = shlex.join(["python", "recipes/length_generalisation.py", *arguments])
-    if options.quick:
-        vars(options).update(QUICK)
-    return options
-
-
 def main(arguments: Sequence[str]) -> None:
-    options = parsed(arguments)
-    # The recipe's own bars show the work.
-    disable_progress_bars()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        found = measured(options)
-    except ValueError as error:
-        sys.exit(f"length_generalisation: {' '.join(str(error).split())}")
-    (options.output / "lengths.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    options, results = study("length_generalisation", __doc__, DEFAULTS, QUICK, measured, arguments)
+    (options.output / "lengths.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     with (options.output / "lengths.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, found["rows"][0])
+        writer = csv.DictWriter(file, results["rows"][0])
         writer.writeheader()
-        writer.writerows(found["rows"])
-    (options.output / "lengths.md").write_text(table(found), encoding="utf-8")
-    picture(found).savefig(options.output / "lengths.png", dpi=150)
-    print(table(found))
+        writer.writerows(results["rows"])
+    (options.output / "lengths.md").write_text(table(results), encoding="utf-8")
+    picture(results).savefig(options.output / "lengths.png", dpi=150)
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -10,29 +10,20 @@ Writes pretraining.json, pretraining.md, pretraining.png, and the pretrained mod
 """
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import disable_progress_bars
 from matplotlib.figure import Figure
 from rich.console import Console
+from study import majority_accuracy, model_class, size_in_words, study, to_device
 from transformers import DataCollatorForLanguageModeling, PreTrainedModel, set_seed
-from transformers.utils import logging
 
-from hf_semfocus import (
-    SemFocusConfig,
-    SemFocusForMaskedLM,
-    SemFocusForSequenceClassification,
-    SemFocusForTokenClassification,
-    parse_mask,
-)
+from hf_semfocus import SemFocusConfig, SemFocusForMaskedLM, parse_mask
 from hf_semfocus.cli.progress import EpochBar
-from hf_semfocus.data import build_tokenizer, label_statistics, load_task, task_info
+from hf_semfocus.data import build_tokenizer, load_task, task_info
 from hf_semfocus.experiments.spec import TrainingOptions, mask_slug, spread_seed
 from hf_semfocus.files import read_json, write_json
 from hf_semfocus.report.axes import legend_style, mask_key, prepare, title_style
@@ -41,12 +32,16 @@ from hf_semfocus.training.accuracy import measure_accuracy
 from hf_semfocus.training.rows import TensorRows
 
 TAU = 0.95
+DEFAULTS: dict[str, Any] = {
+    "length": 20, "masks": ["full", "topk:5", "banded:5"], "seeds": [0, 1, 2], "layers": 3, "pretraining-epochs": 30, "epochs": 30,
+    "batch-size": 100, "learning-rate": 1e-3, "train-size": 5000, "test-size": 1000,
+}  # fmt: skip
 QUICK: dict[str, Any] = {
     "length": 12, "layers": 1, "pretraining_epochs": 2, "epochs": 2, "train_size": 60, "test_size": 20, "seeds": [0],
     "masks": ["full", "topk:5"],
 }  # fmt: skip
 Batch = dict[str, torch.Tensor]
-Told = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 
 
 def shuffled(rows: TensorRows, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -88,7 +83,7 @@ def masked_accuracy(model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[f
 
 
 def pretrained(
-    options: argparse.Namespace, config: SemFocusConfig, rows: dict[str, TensorRows], seed: int, told: Told
+    options: argparse.Namespace, config: SemFocusConfig, rows: dict[str, TensorRows], seed: int, report: Report
 ) -> Any:
     """The masked language model, its history, and the share of the most frequent masked token."""
     tokenizer = build_tokenizer(options.task)
@@ -116,12 +111,12 @@ def pretrained(
     for epoch in epochs_of(model, batches, options.pretraining_epochs, options.learning_rate):
         accuracy, loss = masked_accuracy(model, held_out)
         history.append({"epoch": epoch, "accuracy": accuracy, "loss": loss})
-        told({"epoch": epoch, "heldout_accuracy": accuracy})
+        report({"epoch": epoch, "heldout_accuracy": accuracy})
     return model, history, tokens.bincount().max().item() / len(tokens)
 
 
 def fine_tuned(
-    options: argparse.Namespace, model: PreTrainedModel, rows: dict[str, TensorRows], seed: int, told: Told
+    options: argparse.Namespace, model: PreTrainedModel, rows: dict[str, TensorRows], seed: int, report: Report
 ) -> list[dict[str, float]]:
     """Training and held-out accuracy after each epoch, the start among them."""
 
@@ -133,18 +128,12 @@ def fine_tuned(
             name: measure_accuracy(model, rows[split], 250)
             for name, split in (("train", "train"), ("held_out", "test"))
         }
-        found = {"epoch": epoch, "train": of["train"].accuracy, "held_out": of["held_out"].accuracy}
-        told({"epoch": epoch, "train_accuracy": found["train"], "heldout_accuracy": found["held_out"]})
-        return found
+        accuracies = {"epoch": epoch, "train": of["train"].accuracy, "held_out": of["held_out"].accuracy}
+        report({"epoch": epoch, "train_accuracy": accuracies["train"], "heldout_accuracy": accuracies["held_out"]})
+        return accuracies
 
     set_seed(spread_seed(seed))
     return [entry(0), *(entry(epoch) for epoch in epochs_of(model, batches, options.epochs, options.learning_rate))]
-
-
-def to_device(model: PreTrainedModel) -> PreTrainedModel:
-    if not torch.accelerator.is_available():
-        return model
-    return model.to(torch.accelerator.current_accelerator())  # type: ignore[arg-type]  # the wrapper around `to` loses `self`
 
 
 def check_settings(options: argparse.Namespace) -> None:
@@ -168,17 +157,6 @@ def check_settings(options: argparse.Namespace) -> None:
     write_json(path, asked)
 
 
-def size_in_words(options: argparse.Namespace) -> str:
-    """What was trained, and that it is reduced where it is smaller than the paper's models and data."""
-    paper = options.length >= 40 and options.layers >= 5 and options.train_size >= 5000
-    return (
-        f"{'' if paper else 'Reduced size: '}{options.layers} blocks, {options.train_size} training rows, "
-        f"{options.pretraining_epochs} epochs of pretraining, {options.epochs} on the task, {len(options.seeds)} "
-        f"seed{'s' if len(options.seeds) > 1 else ''}"
-        + ("." if paper else " (the paper: length 40, 5 blocks, 5000 rows).")
-    )
-
-
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """All masks and seeds; what an earlier start left is taken over.
 
@@ -187,9 +165,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     """
     check_settings(options)
     console = Console()
-    info = task_info(options.task)
-    token_task = info.kind == "token_classification"
-    cls: type[PreTrainedModel] = SemFocusForTokenClassification if token_task else SemFocusForSequenceClassification
+    info, cls = task_info(options.task), model_class(options.task)
     tokenizer = build_tokenizer(options.task)
     runs, majority, majority_token = [], [], []
     for seed in options.seeds:
@@ -198,8 +174,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             test_size=options.test_size, seed=seed,
         )  # fmt: skip
         rows = {name: TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "validation", "test")}
-        statistics = label_statistics(data["test"], options.task)
-        majority.append(statistics["majority_sequence_accuracy" if token_task else "majority_accuracy"])
+        majority.append(majority_accuracy(data["test"], options.task))
         for mask in options.masks:
             labels: dict[str, Any] = {
                 "id2label": dict(enumerate(info.labels)),
@@ -217,7 +192,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                     model, history, most = pretrained(options, config, rows, seed, bar.update)
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                write_json(done, {"history": history, "majority_token": most})  # last: only now is it whole
+                write_json(done, {"history": history, "majority_token": most})  # last: only now is it complete
             first = read_json(done)
             majority_token.append(first["majority_token"])
             starts: dict[str, Callable[[], PreTrainedModel]] = {
@@ -232,9 +207,10 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                         write_json(kept, fine_tuned(options, to_device(make()), rows, seed, bar.update))
                 run = {"mask": config.mask, "seed": seed, "start": start, "history": read_json(kept)}
                 runs.append({**run, "pretraining": first["history"]})
+    budget = f"{options.pretraining_epochs} epochs of pretraining, {options.epochs} on the task"
     return {
         "task": options.task, "length": options.length, "quick": options.quick, "runs": runs, "tau": TAU,
-        "command": options.command, "size": size_in_words(options),
+        "command": options.command, "size": size_in_words(options, budget),
         "majority": sum(majority) / len(majority), "majority_token": sum(majority_token) / len(majority_token),
     }  # fmt: skip
 
@@ -245,21 +221,21 @@ def epochs_to(history: Sequence[dict[str, float]], name: str) -> str:
     return f">{history[-1]['epoch']}" if first is None else str(first)
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """Markdown: a row a mask and start; seeds side by side, censored ones as ``>budget``."""
-    quick = " (quick run: reduced in every respect)" if found["quick"] else ""
+    quick = " (quick run: reduced in every respect)" if results["quick"] else ""
     lines = [
-        f"`{found['command']}`",
+        f"`{results['command']}`",
         "",
-        f"{found['size']} {found['task']}, length {found['length']}{quick}. Epochs to {TAU:.0%} accuracy on training and "
+        f"{results['size']} {results['task']}, length {results['length']}{quick}. Epochs to {TAU:.0%} accuracy on training and "
         "held-out rows, seeds side by side; masked tokens predicted after pretraining (most frequent token: "
-        f"{found['majority_token']:.3f}); held-out accuracy at the end (majority class: {found['majority']:.3f}).",
+        f"{results['majority_token']:.3f}); held-out accuracy at the end (majority class: {results['majority']:.3f}).",
         "",
         "| mask | start | masked tokens | epochs, training | epochs, held-out | held-out accuracy |",
         "|---|---|---|---|---|---|",
     ]
-    for mask, start in dict.fromkeys((run["mask"], run["start"]) for run in found["runs"]):
-        runs = [run for run in found["runs"] if (run["mask"], run["start"]) == (mask, start)]
+    for mask, start in dict.fromkeys((run["mask"], run["start"]) for run in results["runs"]):
+        runs = [run for run in results["runs"] if (run["mask"], run["start"]) == (mask, start)]
         tokens = ", ".join(f"{run['pretraining'][-1]['accuracy']:.3f}" for run in runs)
         cells = [
             f"`{mask}`", start, tokens if start == "pretrained" else "–",
@@ -271,16 +247,16 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def picture(found: dict[str, Any]) -> Figure:
+def picture(results: dict[str, Any]) -> Figure:
     """Masked tokens predicted against pretraining epochs; held-out accuracy against epochs on the task, scratch dashed."""
-    masks = list(dict.fromkeys(run["mask"] for run in found["runs"]))
+    masks = list(dict.fromkeys(run["mask"] for run in results["runs"]))
     styles = mask_styles(masks, masks[0])
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", facecolor=LIGHT.paper)
     left, right = figure.subplots(1, 2)
     for axes in (left, right):
         prepare(axes, LIGHT)
         axes.set_ylim(0, 1.03)
-    for run in found["runs"]:
+    for run in results["runs"]:
         style, fresh = styles[run["mask"]], run["start"] == "pretrained"
         dashes = "-" if fresh else "--"
         history = run["history"]
@@ -290,13 +266,13 @@ def picture(found: dict[str, Any]) -> Figure:
         if fresh:
             history = run["pretraining"]
             left.plot([e["epoch"] for e in history], [e["accuracy"] for e in history], color=style.colour)
-    left.axhline(found["majority_token"], color=LIGHT.faint, linestyle=":")
-    right.axhline(found["majority"], color=LIGHT.faint, linestyle=":")
+    left.axhline(results["majority_token"], color=LIGHT.faint, linestyle=":")
+    right.axhline(results["majority"], color=LIGHT.faint, linestyle=":")
     left.set_title("masked tokens predicted (dotted: the most frequent one)", **title_style(LIGHT))
     right.set_title("held-out accuracy (dashed: from scratch; dotted: majority class)", **title_style(LIGHT))
-    reduced = " (reduced size)" if found["size"].startswith("Reduced") else ""
+    reduced = " (reduced size)" if results["size"].startswith("Reduced") else ""
     figure.suptitle(
-        f"{found['task']}, length {found['length']}{reduced}", x=0.01, ha="left", fontsize=10, color=LIGHT.ink
+        f"{results['task']}, length {results['length']}{reduced}", x=0.01, ha="left", fontsize=10, color=LIGHT.ink
     )
     left.set_xlabel("epoch of pretraining", color=LIGHT.ink, fontsize=9)
     right.set_xlabel("epoch on the task", color=LIGHT.ink, fontsize=9)
@@ -305,44 +281,12 @@ def picture(found: dict[str, Any]) -> Figure:
     return figure
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", help="see `semfocus tasks`")
-    parser.add_argument("--output", required=True, type=Path, help="folder for the models, the table and the picture")
-    parser.add_argument("--quick", action="store_true", help="very small, over the other options")
-    parser.add_argument("--length", type=int, default=20)
-    parser.add_argument(
-        "--masks", nargs="+", default=["full", "topk:5", "banded:5"], help="the first one is drawn in grey"
-    )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--pretraining-epochs", type=int, default=30)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--train-size", type=int, default=5000)
-    parser.add_argument("--test-size", type=int, default=1000)
-    options = parser.parse_args(arguments)
-    options.command = shlex.join(["python", "recipes/pretraining.py", *arguments])
-    if options.quick:
-        vars(options).update(QUICK)
-    return options
-
-
 def main(arguments: Sequence[str]) -> None:
-    options = parsed(arguments)
-    # The recipe's own bars show the work.
-    disable_progress_bars()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        found = measured(options)
-    except ValueError as error:
-        sys.exit(f"pretraining: {' '.join(str(error).split())}")
-    write_json(options.output / "pretraining.json", found)
-    (options.output / "pretraining.md").write_text(table(found), encoding="utf-8")
-    picture(found).savefig(options.output / "pretraining.png", dpi=150)
-    print(table(found))
+    options, results = study("pretraining", __doc__, DEFAULTS, QUICK, measured, arguments)
+    write_json(options.output / "pretraining.json", results)
+    (options.output / "pretraining.md").write_text(table(results), encoding="utf-8")
+    picture(results).savefig(options.output / "pretraining.png", dpi=150)
+    print(table(results))
 
 
 if __name__ == "__main__":

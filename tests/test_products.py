@@ -28,7 +28,7 @@ def as_before():
     ],
 )
 def test_the_processor_decides(vendor, flags, suits):
-    assert suits_onednn(f"processor : 0\nvendor_id : {vendor}\nflags\t: {flags}\n\nvendor_id : other\n") is suits
+    assert suits_onednn({"vendor_id": vendor, "flags": flags}) is suits
 
 
 def test_what_is_not_exact_is_not_used(monkeypatch):

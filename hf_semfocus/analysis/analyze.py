@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..data.collators import TaskCollator
 from ..integrations.register import apply_attention
 from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
@@ -85,7 +86,7 @@ def analyze(
 
     values = _Values(has_own=chosen is None or [str(chosen)] * len(own) == own)
     _measure(model, inputs, chosen, values, tell(0, 0.2, "scores"))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "mask": _words(own) if chosen is None else str(chosen),
         "own_mask": _words(own),
         "examples": sum(len(batch["input_ids"]) for batch in batches),
@@ -93,25 +94,25 @@ def analyze(
         "norms": norms(model),
     }
     generator = torch.Generator().manual_seed(seed)
-    found["mask_stability"] = _mask_stability(model, inputs, chosen, eps, generator, tell(0.2, 0.5, "noise"))
-    found["lipschitz"] = None
+    result["mask_stability"] = _mask_stability(model, inputs, chosen, eps, generator, tell(0.2, 0.5, "noise"))
+    result["lipschitz"] = None
     if "labels" in batches[0] and any(parameter.requires_grad for parameter in model.parameters()):
         # The same directions for each mask, so that only the mask differs.
-        kinds = list(dict.fromkeys(["full", found["mask"]]))
-        found["lipschitz"] = {}
+        kinds = list(dict.fromkeys(["full", result["mask"]]))
+        result["lipschitz"] = {}
         for number, kind in enumerate(kinds):
             part = 0.5 / len(kinds)
-            told = tell(0.5 + number * part, 0.5 + (number + 1) * part, f"gradients, {kind}")
-            other = model if kind == found["own_mask"] else with_mask(model, kind, inputs[0])
-            estimate = lipschitz(other, batches, torch.Generator().manual_seed(seed), RADII, directions, told)
-            found["lipschitz"][kind] = {
+            report = tell(0.5 + number * part, 0.5 + (number + 1) * part, f"gradients, {kind}")
+            other = model if kind == result["own_mask"] else with_mask(model, kind, inputs[0])
+            estimate = lipschitz(other, batches, torch.Generator().manual_seed(seed), RADII, directions, report)
+            result["lipschitz"][kind] = {
                 "losses": estimate.losses.tolist(),
                 "gradient_norms": estimate.gradient_norms.tolist(),
                 "radii": list(estimate.radii),
                 "ratios": estimate.ratios.flatten(1).tolist(),
                 "parameter_norm": estimate.parameter_norm,
             }
-    return plain(found)
+    return plain(result)
 
 
 def with_mask(
@@ -168,25 +169,11 @@ def batches_of(
     count = min(examples, len(dataset))
     if not count:
         raise ValueError("the data set has no rows to analyze")
-    pad = getattr(getattr(model, "config", None), "pad_token_id", None) or 0
+    collate = TaskCollator(getattr(getattr(model, "config", None), "pad_token_id", None) or 0)
     device = next(model.parameters()).device
-    batches = []
-    for first in range(0, count, size):
-        rows = [dataset[index] for index in range(first, min(first + size, count))]
-        ids = [torch.as_tensor(row["input_ids"]) for row in rows]
-        batch = {"input_ids": _padded(ids, pad)}
-        lengths = torch.tensor([len(row) for row in ids])
-        if bool((lengths < lengths.max()).any()):
-            batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
-        if "labels" in rows[0]:
-            labels = [torch.as_tensor(row["labels"]) for row in rows]
-            batch["labels"] = torch.stack(labels) if labels[0].ndim == 0 else _padded(labels, -100)
-        batches.append({name: value.to(device) for name, value in batch.items()})
-    return batches
-
-
-def _padded(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=fill)
+    parts = [range(first, min(first + size, count)) for first in range(0, count, size)]
+    batches = [collate([dataset[index] for index in part]) for part in parts]
+    return [{name: value.to(device) for name, value in batch.items()} for batch in batches]
 
 
 class _Values:
@@ -216,10 +203,10 @@ class _Values:
         improved = defined = 0
         for index, layer in enumerate(layers):
             for head in range(len(layer["dispersion_full"])):
-                own = {name: value[head] for name, value in layer.items()}
-                quantities += _entries(own, index, head)
-                conditions.append(_condition(own, index, head))
-                meets = _maxima_improve(own)
+                values = {name: value[head] for name, value in layer.items()}
+                quantities += _entries(values, index, head)
+                conditions.append(_condition(values, index, head))
+                meets = _maxima_improve(values)
                 conditions[-1]["maxima_improve"] = meets
                 improved, defined = improved + bool(meets), defined + (meets is not None)
             pooled = {name: value.flatten() for name, value in layer.items()}
@@ -241,28 +228,24 @@ def _measure(
     inputs: Sequence[Mapping[str, Any]],
     mask: MaskStrategy | None,
     values: _Values,
-    told: Callable[[float], None],
+    report: Callable[[float], None],
 ) -> None:
     for number, batch in enumerate(inputs):
         visit_scores(model, batch, values.seen, mask)
         if values.own is not values.seen:
             visit_scores(model, batch, values.own)
-        told((number + 1) / len(inputs))
+        report((number + 1) / len(inputs))
 
 
 def _entries(values: Mapping[str, torch.Tensor], layer: int | None, head: int | None) -> list[dict[str, Any]]:
     entries = []
     for name in [name for name in values if name not in CONDITIONS]:
         known = values[name][~values[name].isnan()].sort().values
-        quantiles = [_quantile(known, level) for level in QUANTILES]
-        summary = {**aggregate(known), "n": len(known), "quantiles": quantiles}
+        # The nearest of the values, so that an infinite one does not spread.
+        nearest = [known[round(level * (len(known) - 1))].item() if len(known) else math.nan for level in QUANTILES]
+        summary = {**aggregate(known), "n": len(known), "quantiles": nearest}
         entries.append({"layer": layer, "head": head, "quantity": name, **summary})
     return entries
-
-
-def _quantile(ordered: torch.Tensor, level: float) -> float:
-    """The nearest of the values, so that an infinite one does not spread."""
-    return ordered[round(level * (len(ordered) - 1))].item() if len(ordered) else math.nan
 
 
 def _condition(values: Mapping[str, torch.Tensor], layer: int | None, head: int | None) -> dict[str, Any]:
@@ -292,15 +275,15 @@ def _mask_stability(
     mask: MaskStrategy | None,
     eps: Sequence[float],
     generator: torch.Generator,
-    told: Callable[[float], None],
+    report: Callable[[float], None],
 ) -> dict[str, Any]:
-    found = []
+    parts = []
     for number, batch in enumerate(inputs):
-        found.append(mask_stability(model, batch, eps, generator, mask))
-        told((number + 1) / len(inputs))
-    layers = len(found[0].by_query)
-    shares = [torch.cat([part.by_query[layer] for part in found], dim=1) for layer in range(layers)]
-    gap = torch.cat([part.separation[layer] for layer in range(layers) for part in found])
+        parts.append(mask_stability(model, batch, eps, generator, mask))
+        report((number + 1) / len(inputs))
+    layers = len(parts[0].by_query)
+    shares = [torch.cat([part.by_query[layer] for part in parts], dim=1) for layer in range(layers)]
+    gap = torch.cat([part.separation[layer] for layer in range(layers) for part in parts])
     pooled = torch.cat(shares, dim=1)
     known = ~gap.isnan()
     gap, pooled = gap[known], pooled[:, known]

@@ -4,9 +4,6 @@ import math
 
 import torch
 
-TRIVIAL = 0.5
-"""‖softmax(z) − softmax(z')‖₁ ≤ ½ ‖z − z'‖₁, whatever the scores."""
-
 
 def loose_bound(dispersion: torch.Tensor, kept: torch.Tensor | int) -> torch.Tensor:
     """L = 2 min(e^δ/n, ¼), with ‖softmax(z) − softmax(z')‖₁ ≤ L ‖z − z'‖₁ for rows z, z' of dispersion ≤ δ on the same n keys.

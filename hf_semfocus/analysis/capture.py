@@ -22,7 +22,7 @@ from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
 
 CHUNK_ELEMENTS = 2**24
-"""Scores that are held at once: 64 MB in fp32."""
+"""Scores that are in memory at once: 64 MB in fp32."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ def real_positions(batch: Mapping[str, Any]) -> torch.Tensor:
 def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callable[[int, AttentionCall], None]) -> None:
     """One forward in evaluation mode without gradients; `look` is called as each attention layer is reached."""
     layers, inside = attention_layers(model), {id(module) for module in model.modules()}
-    if not layers and not any(_goes_through_ours(module) for module in model.modules()):
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    if not layers and not any(is_ours(getattr(config, "_attn_implementation", None)) for config in configs):
         raise ValueError(
             f"{type(model).__name__} has no attention layer with a mask strategy; use a SemFocus model, or "
             "apply_attention(model, mask) first"
@@ -157,10 +158,6 @@ def _visit_calls(model: torch.nn.Module, batch: Mapping[str, Any], look: Callabl
             handle.remove()
     if not index:
         raise ValueError(f"{type(model).__name__} called none of our attention layers")
-
-
-def _goes_through_ours(module: torch.nn.Module) -> bool:
-    return is_ours(getattr(getattr(module, "config", None), "_attn_implementation", None))
 
 
 def _seen(call: AttentionCall, mask: str | MaskStrategy | None, most: float) -> Iterator[LayerScores]:

@@ -11,7 +11,7 @@ from .aggregate import quantile
 LEVELS = (75, 90, 95, 100)
 """Percentiles of δ and β; those of Δ are 100 minus them, so that both go to the worst."""
 FLOOR = 1e-9
-"""Smallest Δ that is told apart from 0."""
+"""Smallest Δ that is distinguished from 0."""
 
 
 def at_percentiles(values: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -32,13 +32,13 @@ def at_percentiles(values: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         [1.25, 1.1, 1.05, 1.0]
     """
     ordered = {name: value[~value.isnan()].double().sort().values for name, value in values.items()}
-    found: dict[str, Any] = {"levels": list(LEVELS)}
+    result: dict[str, Any] = {"levels": list(LEVELS)}
     for name in ("dispersion_full", "dispersion_mask", "queries_per_key"):
-        found[name] = [quantile(ordered[name], level / 100) for level in LEVELS]
+        result[name] = [quantile(ordered[name], level / 100) for level in LEVELS]
     gaps = [quantile(ordered["separation"], 1 - level / 100) for level in LEVELS]
-    found["separation"] = [max(gap, FLOOR) if gap >= 0 else gap for gap in gaps]
-    found["kept_keys"] = ordered["kept_keys"].mean().item()
-    return {**found, **conditions(found["dispersion_full"], found)}
+    result["separation"] = [max(gap, FLOOR) if gap >= 0 else gap for gap in gaps]
+    result["kept_keys"] = ordered["kept_keys"].mean().item()
+    return {**result, **conditions(result["dispersion_full"], result)}
 
 
 def conditions(full: Sequence[float], mask: Mapping[str, Any]) -> dict[str, list[float]]:

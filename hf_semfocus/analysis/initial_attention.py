@@ -78,18 +78,12 @@ def initial_attention(model: torch.nn.Module, batch: Mapping[str, Any]) -> Initi
             values.setdefault(name, []).append(value[tells].double())
 
     visit_scores(model, {name: value for name, value in batch.items() if name != "labels"}, measure)
-    means = {name: torch.cat(found).nanmean().item() for name, found in values.items()}
+    means = {name: torch.cat(of_parts).nanmean().item() for name, of_parts in values.items()}
     if math.isnan(means["share"]):
         raise ValueError("no query of the batch has two valid keys; entropy needs at least two")
-    return InitialAttention(
-        means["share"],
-        means["nats"],
-        means["all_share"],
-        means["all_nats"],
-        means["dispersion_all"],
-        means["dispersion_kept"],
-        tuple(torch.cat(found).double().mean().item() for found in used.values()),
-    )
+    by_layer = tuple(torch.cat(of_parts).double().mean().item() for of_parts in used.values())
+    names = ("share", "nats", "all_share", "all_nats", "dispersion_all", "dispersion_kept")
+    return InitialAttention(*(means[name] for name in names), by_layer)
 
 
 def entropy(weights: torch.Tensor) -> torch.Tensor:
@@ -155,8 +149,8 @@ def choose_attention_gain(
     def at(gain: float) -> float:
         with torch.random.fork_rng():  # a mask that draws does so in the forward too
             torch.manual_seed(seed)
-            found = initial_attention(build(gain), batch)
-        return found.entropy if keys == "kept" else found.entropy_all
+            attention = initial_attention(build(gain), batch)
+        return attention.entropy if keys == "kept" else attention.entropy_all
 
     most, least = at(lowest), at(highest)
     if not least <= target_entropy <= most:
@@ -167,5 +161,5 @@ def choose_attention_gain(
     from scipy.optimize import brentq  # half a second to import
 
     # Between the binary logarithms, which give back `lowest` and `highest` exactly where these are powers of 2.
-    found = brentq(lambda log: at(2.0**log) - target_entropy, math.log2(lowest), math.log2(highest), xtol=1e-5)
-    return float(f"{2.0**found:.4g}")
+    log_gain = brentq(lambda log: at(2.0**log) - target_entropy, math.log2(lowest), math.log2(highest), xtol=1e-5)
+    return float(f"{2.0**log_gain:.4g}")

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..integrations.evaluation import evaluating
-from .probe import gradient_norm
+from .probe import evaluated_loss, gradient_norm
+from .trajectory import distance
 
 RADII = (1e-3, 1e-2, 1e-1)
 
@@ -118,21 +118,12 @@ def _move(
     factor: torch.Tensor,
 ) -> float:
     """Puts the parameters at θ + factor · direction; returns how far they really went, rounding included."""
-    squares = []
     with torch.no_grad():
         for parameter, value, part in zip(parameters, before, direction, strict=True):
             parameter.copy_(value.double() + (factor * part).to(value.device))
-            squares.append((parameter.double() - value.double()).pow(2).sum().cpu())
-    return float(torch.stack(squares).sum().sqrt())
+        return distance(before, parameters)
 
 
 def losses_of(model: torch.nn.Module, batches: Sequence[Mapping[str, Any]]) -> torch.Tensor:
     """The loss of each batch in evaluation mode, fp64 on the CPU; `ValueError` where the model gives none."""
-    losses = []
-    with evaluating(model), torch.no_grad():
-        for batch in batches:
-            loss = getattr(model(**batch), "loss", None)
-            if loss is None:
-                raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")
-            losses.append(loss.double().cpu())
-    return torch.stack(losses)
+    return torch.stack([evaluated_loss(model, batch, graph=False).double().cpu() for batch in batches])

@@ -116,8 +116,8 @@ def _compare(
             number += 1
 
         visit_scores(model, {**inputs, "inputs_embeds": embedded + size * noise}, look, mask)
-    for (index, _), found in zip(clean, shares, strict=True):
-        by_query.setdefault(index, []).append(torch.stack(found))
+    for (index, _), of_layer in zip(clean, shares, strict=True):
+        by_query.setdefault(index, []).append(torch.stack(of_layer))
 
 
 def _parts(model: torch.nn.Module, embedded: torch.Tensor) -> list[slice]:
@@ -131,7 +131,7 @@ def _parts(model: torch.nn.Module, embedded: torch.Tensor) -> list[slice]:
 
 
 def some_rows(value: Any, some: slice, rows: int) -> Any:
-    """The rows `some` of a model's input for `rows` rows; what is not given row by row stays whole."""
+    """The rows `some` of a model's input for `rows` rows; what is not given row by row stays as it is."""
     # A mask with one row serves all rows.
     has_rows = isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) == rows and rows > 1
     return value[some] if has_rows else value

@@ -24,7 +24,7 @@ def norms(model: torch.nn.Module) -> list[dict[str, Any]]:
         >>> norms(SemFocusModel(SemFocusConfig(vocab_size=5)))[0]  # doctest: +SKIP
         {'layer': 0, 'head': 0, 'norm': 'value', 'value': 0.31}
     """
-    found = []
+    entries = []
     blocks = [part for part in model.modules() if hasattr(part, "mlp") and hasattr(part, "attention")]
     for layer, block in enumerate(block for block in blocks if hasattr(block.attention, "query_key")):
         mlp: Any = block.mlp
@@ -35,8 +35,8 @@ def norms(model: torch.nn.Module) -> list[dict[str, Any]]:
         ]
         for head, name, matrix in matrices:
             value = torch.linalg.matrix_norm(matrix, 2).item()
-            found.append({"layer": layer, "head": head, "norm": name, "value": value})
-    return found
+            entries.append({"layer": layer, "head": head, "norm": name, "value": value})
+    return entries
 
 
 def _attention(attention: Any) -> Iterator[tuple[int | None, str, torch.Tensor]]:

@@ -58,7 +58,7 @@ def beside_paper(task: str | None, points: Sequence[Mapping[str, Any]]) -> list[
         return []
     theirs: dict[str, Any] = {**PAPER_TABLE[task], "kept_keys": PAPER_KEPT}
     measured = {name: _measured(name, points) for name in PAPER_TABLE[task]}
-    ours: dict[str, Any] = {name: list(map(median, found)) for name, found in measured.items() if all(found)}
+    ours: dict[str, Any] = {name: list(map(median, values)) for name, values in measured.items() if all(values)}
     theirs |= conditions(theirs["dispersion_full"], theirs)
     if len(ours) == len(measured):
         ours |= conditions(ours["dispersion_full"], {**ours, "kept_keys": PAPER_KEPT})
@@ -84,9 +84,9 @@ def beside_paper(task: str | None, points: Sequence[Mapping[str, Any]]) -> list[
 def _measured(name: str, points: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     """For each level the values of the models that the paper's number is of."""
     mask = "full" if name == "dispersion_full" else f"topk:{PAPER_KEPT}"
-    own = [point["percentiles"][name] for point in points if point["own_mask"] == mask]
+    of_mask = [point["percentiles"][name] for point in points if point["own_mask"] == mask]
     columns: list[list[float]] = [[] for _ in LEVELS]
-    for values in own:
+    for values in of_mask:
         for column, value in zip(columns, values, strict=True):
             if value is not None:
                 column.append(float(value))

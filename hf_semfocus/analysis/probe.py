@@ -47,23 +47,23 @@ def probe_quantities(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[s
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     seen = Collected((*AGGREGATED, "improvement"))
     visit_scores(model, inputs, seen)
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for name in AGGREGATED:
-        found.update({f"{name}_{kind}": value for kind, value in aggregate(seen.joined(name)).items()})
-    if found["dispersion_full_mean"] > 0:
-        found["dispersion_ratio"] = found["dispersion_mask_mean"] / found["dispersion_full_mean"]
+        result.update({f"{name}_{kind}": value for kind, value in aggregate(seen.joined(name)).items()})
+    if result["dispersion_full_mean"] > 0:
+        result["dispersion_ratio"] = result["dispersion_mask_mean"] / result["dispersion_full_mean"]
     gain = seen.joined("improvement")
     gain = gain[~gain.isnan()]
     if len(gain):
-        found["improvement_share"] = (gain > 0).double().mean().item()
+        result["improvement_share"] = (gain > 0).double().mean().item()
     tokens = inputs["inputs_embeds"] if inputs.get("inputs_embeds") is not None else inputs.get("input_ids")
     if seen.input_dependent and tokens is not None and "inputs_embeds" in inspect.signature(model.forward).parameters:
         few = {name: some_rows(value, slice(0, NOISE_ROWS), len(tokens)) for name, value in inputs.items()}
         shares = mask_stability(model, few, NOISE, torch.Generator().manual_seed(0)).kept_share
-        found["mask_stability"] = shares.mean().item()
+        result["mask_stability"] = shares.mean().item()
     if "labels" in batch and any(parameter.requires_grad for parameter in model.parameters()):
-        found["loss"], found["gradient_norm"] = loss_and_gradient_norm(model, batch)
-    return {name: value for name, value in found.items() if value == value}
+        result["loss"], result["gradient_norm"] = loss_and_gradient_norm(model, batch)
+    return {name: value for name, value in result.items() if value == value}
 
 
 def probe_dispersion(model: torch.nn.Module, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -99,13 +99,13 @@ def loss_and_gradient_norm(model: torch.nn.Module, batch: Mapping[str, Any]) -> 
     return float(loss.detach()), float(torch.stack(squares).sum().sqrt())
 
 
-def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
-    """The loss in evaluation mode, with its graph: the same bits whether a gradient is taken of it or not.
+def evaluated_loss(model: torch.nn.Module, batch: Mapping[str, Any], graph: bool = True) -> torch.Tensor:
+    """The loss in evaluation mode, with its graph: the same bits whether a gradient is taken of it or not; or without.
 
     Raises:
         ValueError: the model's output has no loss for this batch.
     """
-    with evaluating(model), torch.enable_grad():
+    with evaluating(model), torch.set_grad_enabled(graph):
         loss = getattr(model(**batch), "loss", None)
     if loss is None:
         raise ValueError(f"{type(model).__name__} gives no loss for this batch; it needs labels and a head")

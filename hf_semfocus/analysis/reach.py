@@ -42,7 +42,7 @@ def reach(mask: str | MaskStrategy | Sequence[str | MaskStrategy], length: int, 
     """How far information can travel through `layers` attention layers under `mask` in a text of `length` positions.
 
     Found by multiplying the boolean patterns of the layers, each with the identity (the residual connection) added.
-    Parts that choose keys by their scores, or draw them anew, can choose any key (of their pattern, where they have one),
+    Parts that choose keys by their scores, or draw them again in each call, can choose any key (of their pattern, where they have one),
     so they count as able to reach all of those. Pooling comes after the last layer and is not counted: with mean pooling
     a classifier still averages over all positions, each of which has seen this much.
 

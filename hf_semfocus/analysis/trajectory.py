@@ -52,11 +52,11 @@ def trajectory(before: Snapshot, model: torch.nn.Module, loss: float) -> dict[st
         >>> trajectory(start, model_after_an_epoch, 0.41)  # doctest: +SKIP
         {'step_norm': 0.73, 'trajectory_ratio': 0.38}
     """
-    length = _distance(before.parameters, _trained(model))
-    found = {"step_norm": length}
+    length = distance(before.parameters, _trained(model))
+    result = {"step_norm": length}
     if length > 0:
-        found["trajectory_ratio"] = abs(loss - before.loss) / length
-    return found
+        result["trajectory_ratio"] = abs(loss - before.loss) / length
+    return result
 
 
 def path(models: Iterable[torch.nn.Module], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def path(models: Iterable[torch.nn.Module], batches: Sequence[Mapping[str, Any]]
             losses.append(float(loss.detach()))
         now = [value.clone() for value in _trained(model)]
         if before is not None:
-            length = _distance(before[0], now)
+            length = distance(before[0], now)
             changes = [abs(new - old) for old, new in zip(before[1], losses, strict=True)]
             ratios = [change / length for change in changes] if length > 0 else []
             steps.append({"step_norm": length, "losses": losses, "ratios": ratios})
@@ -92,7 +92,7 @@ def _trained(model: torch.nn.Module) -> list[torch.Tensor]:
     return [value.detach() for value in model.parameters() if value.requires_grad]
 
 
-def _distance(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> float:
+def distance(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> float:
     """‖before − after‖₂ over all tensors, in fp64."""
     squares = [
         (new.double() - old.to(new.device).double()).pow(2).sum().cpu() for old, new in zip(before, after, strict=True)

@@ -154,10 +154,10 @@ def parse_shape(text: str) -> tuple[int, int]:
     Raises:
         ValueError: if it is something else.
     """
-    found = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)", text.strip())
+    if match is None:
         raise ValueError(f"shape {text!r} is not BATCHxLENGTH, two positive integers such as 16x600")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def memory_of_the_machine(device: torch.device) -> int | None:

@@ -108,7 +108,7 @@ def bench_attention(
     torch.set_num_threads(setting.threads)
     try:
         for index, case in enumerate(cases):
-            yield _case(case, setting, rounds, functools.partial(progress or _nobody_asks, index))
+            yield _case(case, setting, rounds, functools.partial(progress or (lambda index, done: None), index))
     finally:
         torch.set_num_threads(threads)
 
@@ -201,10 +201,6 @@ def _with_pytorch_products(step: Callable[[], object]) -> Callable[[], object]:
             return step()
 
     return run
-
-
-def _nobody_asks(index: int, done: float) -> None:
-    pass
 
 
 def _timed(step: Callable[[], object], device: torch.device) -> float:

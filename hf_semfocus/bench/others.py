@@ -24,8 +24,8 @@ class OtherWork:
         now = _now()
         if now is None or self._start is None or now[0] <= self._start[0]:
             return None
-        wall, busy, own = (after - before for after, before in zip(now, self._start, strict=True))
-        return max(0.0, busy - own) / wall
+        wall, busy, process = (after - before for after, before in zip(now, self._start, strict=True))
+        return max(0.0, busy - process) / wall
 
 
 def _now() -> tuple[float, float, float] | None:

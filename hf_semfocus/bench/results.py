@@ -9,29 +9,21 @@ from typing import Any
 from .cases import GOALS, GOALS_HOLD_FOR, Goal, Setting
 from .measure import Cost, memory_ratio, quartiles, time_ratio
 
-COLUMNS = (
-    "mask", "batch", "length", "heads", "dim", "dtype", "device", "threads", "implementation", "note", "path", "rounds",
-    "median_ms", "first_quartile_ms", "third_quartile_ms",
-    "ours_over_this_time", "ours_over_this_time_first_quartile", "ours_over_this_time_third_quartile",
-    "peak_extra_bytes", "ours_over_this_memory", "others_cores",
-)  # fmt: skip
-
 
 def rows(measured: Sequence[dict[str, Cost]], setting: Setting) -> list[dict[str, Any]]:
     """A row for each case and implementation.
 
     Returns:
-        Dicts with the keys `COLUMNS`, and ``seconds``, the list of all rounds. What was not measured is None, with the reason
-        in ``note``.
+        Dicts, with ``seconds``, the list of all rounds, last. What was not measured is None, with the reason in ``note``.
     """
-    found = []
+    lines = []
     for costs in measured:
         for cost in costs.values():
             low, middle, high = (None,) * 3
             if cost.seconds:
                 low, middle, high = (1000 * value for value in quartiles(cost.seconds))
             ratio = time_ratio(costs["ours"], cost) or (None,) * 3
-            found.append(
+            lines.append(
                 {
                     "mask": cost.case.mask,
                     "batch": cost.case.batch,
@@ -53,13 +45,13 @@ def rows(measured: Sequence[dict[str, Cost]], setting: Setting) -> list[dict[str
                     "seconds": list(cost.seconds),
                 }
             )
-    return found
+    return lines
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as CSV with the columns `COLUMNS`."""
+    """The rows as CSV, without the single rounds."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(text, list(rows[0])[:-1], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
@@ -79,17 +71,14 @@ def verdicts(measured: Sequence[dict[str, Cost]], setting: Setting) -> list[dict
 
 
 def _verdict(goal: Goal, costs: dict[str, Cost]) -> dict[str, Any]:
-    low, ratio, high = None, None, None
-    if goal.quantity == "memory":
-        ratio = memory_ratio(costs["ours"], costs[goal.against])
-    else:
-        low, ratio, high = time_ratio(costs["ours"], costs[goal.against]) or (None,) * 3
+    ours, other = costs["ours"], costs[goal.against]
+    low, ratio, high = (None, memory_ratio(ours, other), None)
+    if goal.quantity == "time":
+        low, ratio, high = time_ratio(ours, other) or (None,) * 3
     if ratio is None:
-        verdict = f"not judged: {goal.against} {costs[goal.against].note}"
-    elif ratio <= goal.most:
-        verdict = "met"
+        verdict = f"not judged: {goal.against} {other.note}"
     else:
-        verdict = f"missed by {ratio - goal.most:.3f}"
+        verdict = "met" if ratio <= goal.most else f"missed by {ratio - goal.most:.3f}"
     return {
         "mask": goal.case.mask,
         "shape": goal.case.shape,

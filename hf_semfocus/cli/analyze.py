@@ -1,12 +1,11 @@
-"""`semfocus analyze`: finds models and their data, measures, writes tables, JSON and pictures."""
+"""`semfocus analyze`: measure the theory's quantities of trained models: dispersion, separation, stability, norms, Lipschitz estimates."""
 
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, add_import, path
+from .parsing import add_command, add_import, described, path
 from .terminal import console, made, quiet_libraries, text_of
 
 if TYPE_CHECKING:
@@ -20,62 +19,35 @@ GRID = ("offsets", "losses")
 
 def add_parser(commands: Any) -> None:
     """Adds `analyze`."""
-    parser = add_command(
-        commands,
-        "analyze",
-        "measure the theory's quantities of trained models: dispersion, separation, stability, norms, Lipschitz estimates",
-        "semfocus analyze runs/quickstart/runs/even_pairs/full/seed-0 runs/quickstart/runs/even_pairs/topk-5/seed-0 "
-        "--output analysis\n  semfocus analyze runs/paper/runs/even_pairs/*/seed-* --paper --slices --output analysis",
-        run,
-    )
-    parser.add_argument(
-        "checkpoints",
-        nargs="+",
-        metavar="CHECKPOINT_OR_RUN",
-        help="a run's folder (also measured at initialisation), or a checkpoint, also of another model of Transformers",
-    )
-    parser.add_argument("--task", help="see `semfocus tasks` (default: what the run was trained on)")
-    parser.add_argument(
+    runs = "runs/quickstart/runs/even_pairs"
+    example = f"semfocus analyze {runs}/full/seed-0 {runs}/topk-5/seed-0 --output analysis"
+    example += "\n  semfocus analyze runs/paper/runs/even_pairs/*/seed-* --paper --slices --output analysis"
+    parser = add_command(commands, *described(__doc__), example, run)
+    add = parser.add_argument
+    text = "a run's folder (also measured at initialisation), or a checkpoint, also of another model of Transformers"
+    add("checkpoints", nargs="+", metavar="CHECKPOINT_OR_RUN", help=text)
+    add("--task", help="see `semfocus tasks` (default: what the run was trained on)")
+    add(
         "--text",
         metavar="FILE",
-        help="instead of a task: a text, an example a line, for the checkpoints' own tokenizers (any model of Transformers)",
+        help="instead of a task: a text, an example a line, for the checkpoints' own tokenizers",
     )
-    parser.add_argument(
-        "--length",
-        help="length of the inputs: 40, or 500-600 for a range (default: the run's); of a text: tokens a line is cut at (128)",
+    add(
+        "--length", help="of the inputs: 40, or 500-600 (default: the run's); of a text: tokens a line is cut at (128)"
     )
-    parser.add_argument(
-        "--mask", help="the mask to apply to all models' scores (default: the first of their own that leaves keys out)"
-    )
+    add("--mask", help="applied to all models' scores (default: the first of their own that leaves keys out)")
     add_import(parser)
-    parser.add_argument(
-        "--paper",
-        action="store_true",
-        help="measure as the paper's authors did, at the end of training on ten batches of 100 training examples, beside their numbers",
-    )
-    parser.add_argument(
-        "--slices",
-        type=int,
-        nargs="?",
-        const=21,
-        metavar="SIZE",
-        help="also the training loss around the trained weights, on SIZE x SIZE points of a plane of two random directions "
-        "(21; the paper: 200). SIZE² passes: with 200 examples of length 40 and 5 blocks one to two minutes a slice at 21, two "
-        "hours at 200",
-    )
-    parser.add_argument("--slice-directions", type=int, default=1, help="planes for each model")
-    parser.add_argument("--slice-examples", type=int, default=200, help="training examples of each loss of a slice")
-    parser.add_argument(
-        "--examples", type=int, help="examples to measure on: held-out ones (200), with --paper training ones (1000)"
-    )
-    parser.add_argument(
-        "--batch-size", type=int, help="examples at a time; one gradient norm each (20; with --paper 100)"
-    )
-    parser.add_argument("--directions", type=int, default=4, help="random directions of the Lipschitz estimates")
-    parser.add_argument("--seed", type=int, default=0, help="of the noise and the directions")
-    parser.add_argument(
-        "--output", type=path, metavar="DIR", help="write analysis.txt, .csv, .json, slices.json and pictures there"
-    )
+    text = "measure as the paper's authors did, on ten batches of 100 training examples, beside their numbers"
+    add("--paper", action="store_true", help=text)
+    text = "also the training loss on SIZE x SIZE points of a plane of two random directions (21; the paper: 200): SIZE² passes"
+    add("--slices", type=int, nargs="?", const=21, metavar="SIZE", help=text)
+    add("--slice-directions", type=int, default=1, help="planes for each model")
+    add("--slice-examples", type=int, default=200, help="training examples of each loss of a slice")
+    add("--examples", type=int, help="to measure on: held-out ones (200), with --paper training ones (1000)")
+    add("--batch-size", type=int, help="examples at a time; one gradient norm each (20; with --paper 100)")
+    add("--directions", type=int, default=4, help="random directions of the Lipschitz estimates")
+    add("--seed", type=int, default=0, help="of the noise and the directions")
+    add("--output", type=path, metavar="DIR", help="write analysis.txt, .csv, .json, slices.json and pictures there")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -108,8 +80,6 @@ def run(options: argparse.Namespace) -> int:
     if options.slices is not None and options.slices < 2:
         raise ValueError(f"--slices is {options.slices}; allowed: at least 2 points a side")
     what, rows_of, training_rows_of = rows_for(options, sources, out)
-    if options.output is not None and Path(options.output).exists() and not Path(options.output).is_dir():
-        raise ValueError(f"--output is {options.output}, which is a file; allowed: a folder, there or not")
     models = [(name, source, loaded(source)) for name, source in zip(names_of(sources), sources, strict=True)]
     named = [(name, source, model, rows_of(source, model)) for name, source, model in models]
     for _, source, model, rows in named:

@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -71,16 +70,9 @@ def measure_slices(
     if not jobs:
         console.print("no labels: no slices of the loss", highlight=False)
         return []
-    losses_of(jobs[0][2], jobs[0][3])  # the first pass is slower than all others
-    started = time.perf_counter()
-    losses_of(jobs[0][2], jobs[0][3])
-    seconds = (time.perf_counter() - started) * options.slices**2 * len(jobs)
     rows_seen = sum(len(batch["labels"]) for batch in jobs[0][3])
-    console.print(
-        f"slices: {len(jobs)} of {options.slices} × {options.slices} losses of {rows_seen} examples, "
-        f"about {max(1, round(seconds / 60))} min",
-        highlight=False,
-    )
+    size = f"{options.slices} × {options.slices}"
+    console.print(f"slices: {len(jobs)} of {size} losses of {rows_seen} examples", highlight=False)
     slices = []
     with share_bar(console) as bars:
         bar = bars.add_task("", total=len(jobs))

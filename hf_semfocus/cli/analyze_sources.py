@@ -9,7 +9,7 @@ from typing import Any
 
 import transformers
 from rich.console import Console
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 
 import hf_semfocus
 
@@ -58,11 +58,11 @@ def source_of(folder: Path) -> Source:
         )
     checkpoint = folder / "model" if (folder / "spec.json").is_file() else folder
     if not (checkpoint / "config.json").is_file():
-        there = "it has no config.json or spec.json"
-        if (folder / "spec.json").is_file():
-            there = "it has not finished"
-            if (folder / "result.json").is_file():
-                there = "it failed, or its model was not kept (an archive of results has none); train it again in another folder"
+        there = (
+            "it has no config.json or spec.json"
+            if checkpoint == folder
+            else "it has not finished, failed, or comes from an archive"
+        )
         missing = "" if folder.exists() else " (it does not exist)"
         raise ValueError(f"{folder} is no checkpoint and no run with one: {there}{missing}")
     place = checkpoint.absolute()
@@ -78,12 +78,8 @@ def source_of(folder: Path) -> Source:
     else:
         if (checkpoint / "run.json").is_file():  # a checkpoint that was moved tells its run
             facts = read_json(checkpoint / "run.json")
-            if not isinstance(facts, dict) or not isinstance(facts.get("spec"), dict):
-                raise ValueError(f"{checkpoint / 'run.json'} is damaged: it has no 'spec'; move it away")
             spec, epochs = RunSpec.from_dict(facts["spec"]), facts.get("kept_epoch")
     config = read_json(checkpoint / "config.json")
-    if not isinstance(config, dict):
-        raise ValueError(f"{checkpoint / 'config.json'} is damaged: it holds no configuration")
     if config.get("is_encoder_decoder"):
         raise ValueError(
             f"{folder} is an encoder-decoder ({config.get('model_type')}), which needs two texts; allowed: models with "
@@ -119,11 +115,8 @@ def chosen_mask(asked: str | None, sources: Sequence[Source]) -> str:
 
 def loaded(source: Source) -> PreTrainedModel:
     """The model; one that is not ours with our attention under its own mask, so that its scores can be seen."""
-    config = AutoConfig.from_pretrained(source.folder) if source.is_ours else None
-    if config is not None:
-        name = (config.architectures or ["SemFocusModel"])[0]
-    else:
-        name = (read_json(source.folder / "config.json").get("architectures") or ["none"])[0]
+    default = "SemFocusModel" if source.is_ours else "none"
+    name = (read_json(source.folder / "config.json").get("architectures") or [default])[0]
     cls = getattr(hf_semfocus if source.is_ours else transformers, name, None)
     if cls is None:
         raise ValueError(f"{source.folder} holds a {name}; allowed: a class of hf_semfocus or transformers")
@@ -132,13 +125,13 @@ def loaded(source: Source) -> PreTrainedModel:
     return apply_attention(with_weights(cls, source.folder, attn_implementation="eager"), source.own_mask)
 
 
-def with_weights(cls: Any, folder: Path, **options: Any) -> PreTrainedModel:
-    """`cls.from_pretrained(folder)`; `ValueError` in one line for whatever missing or damaged weights lead to."""
+def with_weights(cls: Any, folder: Path, **options: Any) -> Any:
+    """`cls.from_pretrained(folder)`; `ValueError` in one line for whatever missing or broken files lead to."""
     try:
         return cls.from_pretrained(folder, **options)
     except Exception as error:
         reason = " ".join(str(error).split())[:120]
-        raise ValueError(f"{folder} holds a model that cannot be loaded ({reason})") from None
+        raise ValueError(f"{folder} cannot be loaded ({reason})") from None
 
 
 def rows_for(
@@ -201,22 +194,15 @@ def text_rows(
     tokens the tokenizer does not know.
 
     Raises:
-        ValueError: no such file, no line with text in it, or no tokenizer beside the model.
+        ValueError: no line with text in it, or no tokenizer beside the model.
     """
-    try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()][:most]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--text {file} cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'})") from None
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()][:most]
     if not lines:
         raise ValueError(f"--text {file} has no line with text in it; allowed: an example a line")
     # Without its files, Transformers makes up a tokenizer that knows no word.
     if not any((source.folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         raise ValueError(f"{source.folder} has no tokenizer for --text; save the model's own beside it")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.folder)
-    except Exception as error:  # whatever a missing or damaged tokenizer leads to
-        reason = " ".join(str(error).split())[:120]
-        raise ValueError(f"{source.folder} has a tokenizer that cannot be loaded for --text ({reason})") from None
+    tokenizer = with_weights(AutoTokenizer, source.folder)
     ids = [tokenizer(line, truncation=True, max_length=longest)["input_ids"] for line in lines]
     if max(map(max, ids)) >= model.get_input_embeddings().num_embeddings:
         raise ValueError(f"the tokenizer of {source.folder} has more tokens than the model; allowed: its own")

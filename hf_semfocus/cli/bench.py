@@ -1,11 +1,11 @@
-"""`semfocus bench`: the speed of the data's generators, and what attention costs."""
+"""`semfocus bench`: measure speed and memory: of the data's generators, and of attention."""
 
 import argparse
 import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .parsing import Parser, add_command, add_import, one, path
+from .parsing import Parser, add_command, add_import, described, one, path
 from .terminal import console, made, text_of
 
 if TYPE_CHECKING:
@@ -19,44 +19,30 @@ QUICK_ROUNDS = 3
 
 def add_parser(commands: Any) -> None:
     """Adds `bench data` and `bench attention`."""
-    bench = add_command(
-        commands, "bench", "measure speed and memory", "semfocus bench attention --masks topk:5 --shapes 16x600 4x2048"
-    )
+    example = "semfocus bench attention --masks topk:5 --shapes 16x600 4x2048"
+    bench = add_command(commands, *described(__doc__), example)
     benches = bench.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=Parser)
-    speed = "rows a second of each task's generator"
-    data = add_command(benches, "data", speed, "semfocus bench data parity_check listops", run_data)
+    text = "rows a second of each task's generator"
+    data = add_command(benches, "data", text, "semfocus bench data parity_check listops", run_data)
     data.add_argument("tasks", nargs="*", help="these tasks (default: all)")
     data.add_argument("--rows", type=int, help="rows to make (default: about half a second's at the goal)")
     data.add_argument("--repeats", type=int, default=3, help="the best of so many")
-    attention = add_command(
-        benches,
-        "attention",
-        "time and peak memory of attention beside other implementations: forward + backward of ours, dense "
-        "scaled_dot_product_attention, mask-then-softmax and x-transformers' Attend(sparse_topk=k), in turn in one run",
-        "semfocus bench attention --masks topk:5 --shapes 16x600 4x2048\n"
-        "  semfocus bench attention --profile topk:32 4x2048",
-        run_attention,
-    )
-    attention.add_argument("--masks", nargs="+", type=one, help="masks (default: those of the goals, and some)")
-    attention.add_argument(
-        "--shapes", nargs="+", type=one, metavar="BxL", help="batch and length, such as 16x600 4x2048"
-    )
-    attention.add_argument("--heads", type=int, default=1, help="attention heads")
-    attention.add_argument("--dim", type=int, default=64, help="head dim")
-    attention.add_argument("--threads", type=int, default=2, help="torch threads on the CPU")
-    attention.add_argument("--rounds", type=int, help="runs of each (default: about 12 seconds a case, 7 to 41)")
-    attention.add_argument("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
-    attention.add_argument("--device", default="cpu", help="cpu or cuda")
-    attention.add_argument(
-        "--output", type=path, metavar="DIR", help="write attention.txt, .csv, .json and .png there"
-    )
-    attention.add_argument("--quick", action="store_true", help="short inputs and 3 rounds, to see that it runs")
-    attention.add_argument(
-        "--profile",
-        nargs=2,
-        metavar=("MASK", "BxL"),
-        help="instead: the ten operators that take most of one case's time",
-    )
+    text = "time and peak memory of attention, forward and backward, in turn with dense attention and other implementations"
+    example += "\n  semfocus bench attention --profile topk:32 4x2048"
+    attention = add_command(benches, "attention", text, example, run_attention)
+    add = attention.add_argument
+    add("--masks", nargs="+", type=one, help="masks (default: those of the goals, and some)")
+    add("--shapes", nargs="+", type=one, metavar="BxL", help="batch and length, such as 16x600 4x2048")
+    add("--heads", type=int, default=1, help="attention heads")
+    add("--dim", type=int, default=64, help="head dim")
+    add("--threads", type=int, default=2, help="torch threads on the CPU")
+    add("--rounds", type=int, help="runs of each (default: about 12 seconds a case, 7 to 41)")
+    add("--dtype", default="float32", help="float32, bfloat16, float16 or float64")
+    add("--device", default="cpu", help="cpu or cuda")
+    add("--output", type=path, metavar="DIR", help="write attention.txt, .csv, .json and .png there")
+    add("--quick", action="store_true", help="short inputs and 3 rounds, to see that it runs")
+    text = "instead: the ten operators that take most of one case's time"
+    add("--profile", nargs=2, metavar=("MASK", "BxL"), help=text)
     add_import(attention)
 
 
@@ -164,22 +150,25 @@ def _profile(options: argparse.Namespace, setting: "Setting", out: "Console") ->
     from ..bench.cases import Case, parse_shape
     from ..bench.profiling import profile_attention
     from ..files import atomic_write
+    from ..model.attention_sparse import choose_path
+    from ..model.mask_registry import parse_mask
     from .bench_tables import profile_table
 
     mask, shape = options.profile
     case = Case(mask, *parse_shape(shape))
     folder = made(options.output)
     with out.status(f"profiling {mask} {shape}"):
-        profile = profile_attention(case, setting)
+        operators = profile_attention(case, setting)
+    taken = choose_path(parse_mask(mask), case.batch, setting.heads, case.length, case.length)
 
     def show(to: "Console") -> None:
         to.print(f"$ {options.command_line}", highlight=False, soft_wrap=True, markup=False)
         to.print(
             f"one forward and backward pass, {setting.dtype}, head dim {setting.dim}, {setting.heads} head(s), "
-            f"{setting.threads} thread(s), path {profile.path!r}: {profile.milliseconds:.1f} ms of CPU under the profiler",
+            f"{setting.threads} thread(s), path {taken!r}: {sum(ms for *_, ms in operators):.1f} ms of CPU under the profiler",
             highlight=False,
         )
-        to.print(profile_table(profile))
+        to.print(profile_table(operators))
 
     if folder is not None:
         atomic_write(folder / "attention_profile.txt", text_of(show))

@@ -9,7 +9,6 @@ from rich.table import Column, Table
 
 from ..bench.cases import GOALS_HOLD_FOR
 from ..bench.implementations import IMPLEMENTATIONS
-from ..bench.profiling import CaseProfile
 from ..data.bench import DataSpeed
 
 DISTURBED_FROM = 0.15
@@ -82,12 +81,12 @@ def time_table(rows: Sequence[dict[str, Any]]) -> Table:
     ]
     table = _table("time, ms", "ours", *headings)
     for case in _by_case(rows):
-        cells = [_milliseconds(case["ours"]["median_ms"])]
+        cells = [_digits(case["ours"]["median_ms"])]
         for name in OTHERS:
             row = case[name]
             ratio = row["ours_over_this_time"]
             if name != FASTEST:
-                cells.append(_milliseconds(row["median_ms"]) if ratio is not None else _why_not(row))
+                cells.append(_digits(row["median_ms"]) if ratio is not None else _why_not(row))
             cells.append("" if ratio is None else _ratio(ratio))
             if ratio is not None and name == "dense":
                 low, high = (row[f"ours_over_this_time_{which}_quartile"] for which in ("first", "third"))
@@ -102,24 +101,23 @@ def memory_table(rows: Sequence[dict[str, Any]]) -> Table:
     headings = [part for name in others for part in (_heading(name, rows), "ours /\nthat")]
     table = _table("peak extra memory, MiB", "ours", *headings)
     for case in _by_case(rows):
-        cells = [_mebibytes(case["ours"]["peak_extra_bytes"])]
+        cells = [_digits(case["ours"]["peak_extra_bytes"], 2**20)]
         for name in others:
             row = case[name]
             ratio = row["ours_over_this_memory"]
-            cells.append(_mebibytes(row["peak_extra_bytes"]) if ratio is not None else _why_not(row))
+            cells.append(_digits(row["peak_extra_bytes"], 2**20) if ratio is not None else _why_not(row))
             cells.append("" if ratio is None else _ratio(ratio))
         table.add_row(case["ours"]["mask"], _shape(case), *cells)
     return table
 
 
-def profile_table(profile: CaseProfile) -> Table:
+def profile_table(operators: Sequence[tuple[str, float, float]], most: int = 10) -> Table:
     """A row an operator: its calls and its CPU time without that of what it calls, in one forward and backward pass."""
     right = [Column(name, justify="right") for name in ("calls", "own CPU, ms", "share")]
     table = Table(Column("operator", overflow="fold"), *right, box=box.SIMPLE_HEAD)
-    for operator in profile.operators:
-        table.add_row(
-            operator.name, f"{operator.calls:g}", f"{operator.milliseconds:.2f}", f"{100 * operator.share:.1f} %"
-        )
+    total = sum(milliseconds for *_, milliseconds in operators)
+    for name, calls, milliseconds in operators[:most]:
+        table.add_row(name, f"{calls:g}", f"{milliseconds:.2f}", f"{milliseconds / total:.1%}".replace("%", " %"))
     return table
 
 
@@ -184,15 +182,10 @@ def _shape(case: dict[str, dict[str, Any]]) -> str:
     return f"{case['ours']['batch']}x{case['ours']['length']}"
 
 
-def _milliseconds(value: float | None) -> str:
-    return "–" if value is None else _digits(value)
-
-
-def _mebibytes(value: int | None) -> str:
-    return "–" if value is None else _digits(value / 2**20)
-
-
-def _digits(value: float) -> str:
+def _digits(value: float | None, unit: int = 1) -> str:
+    if value is None:
+        return "–"
+    value /= unit
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 

@@ -1,10 +1,13 @@
-"""`semfocus card`, and the cards that `semfocus train` and `semfocus compare` leave in their checkpoints."""
+"""`semfocus card`: make the model card of a checkpoint, and publish both on the Hub.
+
+`semfocus train` and `semfocus compare` leave cards in their checkpoints too.
+"""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, path
+from .parsing import add_command, described, path
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -18,31 +21,17 @@ CARDED = ("reached", "censored", "diverged")
 
 def add_parser(commands: Any) -> None:
     """Adds `card`."""
-    parser = add_command(
-        commands,
-        "card",
-        "make the model card of a checkpoint, and publish both on the Hub",
-        "semfocus card runs/one --repo user/name --push",
-        run,
-    )
-    parser.add_argument(
-        "folder",
-        type=path,
-        help="a run's folder, its checkpoint, or a run directory of `semfocus compare`, or its URL",
-    )
-    parser.add_argument(
-        "--output",
-        type=path,
-        metavar="DIR",
-        help="put <name>.md and <name>.png there (default: README.md in the checkpoint)",
-    )
-    parser.add_argument("--repo", metavar="USER/NAME", help="what the checkpoint is called on the Hub")
-    parser.add_argument("--dataset", metavar="USER/NAME", help="its data set on the Hub (default: the task's name)")
-    parser.add_argument(
-        "--push", action="store_true", help="publish model, code, tokenizer and card in --repo, in one commit"
-    )
-    parser.add_argument("--private", action="store_true", help="with --push: in a private repository")
-    parser.add_argument("--revision", metavar="BRANCH", help="with --push: to this branch (default: main)")
+    parser = add_command(commands, *described(__doc__), "semfocus card runs/one --repo user/name --push", run)
+    add = parser.add_argument
+    text = "a run's folder, its checkpoint, or a run directory of `semfocus compare`, or its URL"
+    add("folder", type=path, help=text)
+    text = "put <name>.md and <name>.png there (default: README.md in the checkpoint)"
+    add("--output", type=path, metavar="DIR", help=text)
+    add("--repo", metavar="USER/NAME", help="what the checkpoint is called on the Hub")
+    add("--dataset", metavar="USER/NAME", help="its data set on the Hub (default: the task's name)")
+    add("--push", action="store_true", help="publish model, code, tokenizer and card in --repo, in one commit")
+    add("--private", action="store_true", help="with --push: in a private repository")
+    add("--revision", metavar="BRANCH", help="with --push: to this branch (default: main)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -126,12 +115,10 @@ def comparison_cards(
     for line in without_card:
         out.print(line, soft_wrap=True)
     if without_model:
+        text = "finished runs without a complete model, and so without a card"
         out.print(
-            f"finished runs without a complete model, as those of an unpacked archive: {without_model}. They have no card, and need "
-            "none for the report. Who wants their models: `semfocus compare` makes one from a checkpoint that is left, and trains a run "
-            "again if its folder is moved away",
+            f"{text}: {without_model}; `semfocus compare` trains one again where its folder is moved away",
             soft_wrap=True,
-            highlight=False,
         )
     if not cards and not changed_only:
         raise ValueError(f"{directory.path} has no finished run with a model: nothing to make a card of")

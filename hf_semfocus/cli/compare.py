@@ -1,60 +1,41 @@
-"""`semfocus compare`: every task × mask × seed, and the report."""
+"""`semfocus compare`: train every task × mask × seed and report how fast each mask learns beside full attention."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from .parsing import add_command, add_run_options, asked, integer, one, path
+from .parsing import add_command, add_run_options, asked, described, integer, one, path
 from .terminal import console, quiet_libraries
 
 
 def add_parser(commands: Any) -> None:
     """Adds `compare`."""
-    parser = add_command(
-        commands,
-        "compare",
-        "train every task × mask × seed and report how fast each mask learns beside full attention",
-        "semfocus compare --preset quickstart --output runs/quickstart --jobs 2",
-        run,
-    )
-    parser.add_argument(
+    example = "semfocus compare --preset quickstart --output runs/quickstart --jobs 2"
+    parser = add_command(commands, *described(__doc__), example, run)
+    add = parser.add_argument
+    add(
         "--preset",
-        help="quickstart (minutes), cpu (7 NNCH tasks at paper size), paper (the authors' recipe, all 8 tasks), paper-nnch (its 7 tasks of "
-        "length 40)",
+        help="quickstart (minutes), cpu (7 tasks), paper (the authors' recipe, 8 tasks), paper-nnch (7 of them)",
     )
-    parser.add_argument(
-        "--config",
-        type=path,
-        help="YAML or JSON file with an experiment (a comparison's experiment.json) instead of a preset",
-    )
-    parser.add_argument(
-        "--output",
-        type=path,
-        required=True,
-        help="the run directory, or a URL (s3://bucket/name); started again, it goes on where it stopped",
-    )
-    parser.add_argument("--jobs", type=int, help="runs at once (default: as many as there are cores for)")
-    parser.add_argument(
-        "--engine", default="local", help="local (processes here), ray (a cluster) or inline (this process)"
-    )
-    parser.add_argument(
-        "--address", metavar="HOST:PORT", help="with --engine ray: the cluster's head, or auto (default: Ray's)"
-    )
-    parser.add_argument("--cpus-per-run", type=int, default=1, help="cores, and torch threads, of a run")
-    parser.add_argument(
-        "--gpus-per-run", type=float, default=0, help="with --engine ray: GPUs of a run; 0.25 shares one"
-    )
-    parser.add_argument("--tasks", nargs="+", type=one, help="these tasks instead of the preset's")
-    parser.add_argument("--masks", nargs="+", type=one, help="these masks, or variants, instead of the preset's")
-    parser.add_argument("--seeds", nargs="+", type=integer, help="these seeds instead of the preset's")
-    add_run_options(parser)
+    add("--config", type=path, help="YAML or JSON file with an experiment (or an experiment.json) instead of a preset")
+    text = "the run directory, or a URL (s3://bucket/name); started again, it goes on where it stopped"
+    add("--output", type=path, required=True, help=text)
+    add("--jobs", type=int, help="runs at once (default: as many as there are cores for)")
+    add("--engine", default="local", help="local (processes here), ray (a cluster) or inline (this process)")
+    add("--address", metavar="HOST:PORT", help="with --engine ray: the cluster's head, or auto (default: Ray's)")
+    add("--cpus-per-run", type=int, default=1, help="cores, and torch threads, of a run")
+    add("--gpus-per-run", type=float, default=0, help="with --engine ray: GPUs of a run; 0.25 shares one")
+    add("--tasks", nargs="+", type=one, help="these tasks instead of the preset's")
+    add("--masks", nargs="+", type=one, help="these masks, or variants, instead of the preset's")
+    add("--seeds", nargs="+", type=integer, help="these seeds instead of the preset's")
+    add_run_options(parser, "the preset's or the file's")
 
 
 def run(options: argparse.Namespace) -> int:
     """Trains what is not finished, with a bar a run, and writes the summary, the report and the cards."""
     from dataclasses import replace
 
-    from ..experiments.experiment import CHANGED, Experiment, changed_note
+    from ..experiments.experiment import CHANGED, Experiment, changed_note, once
     from ..experiments.options import merged
     from ..experiments.presets import preset
 
@@ -66,7 +47,10 @@ def run(options: argparse.Namespace) -> int:
     values = {
         **base.to_dict(),
         "defaults": {**base.defaults, **imports},
-        "tasks": {name: merged(base.tasks.get(name, {}), settings) for name in options.tasks or base.tasks},
+        "tasks": {
+            name: merged(base.tasks.get(name, {}), settings)
+            for name in once("tasks", options.tasks or list(base.tasks))
+        },
         "masks": options.masks or list(base.masks),
         "seeds": options.seeds or list(base.seeds),
     }
@@ -75,10 +59,11 @@ def run(options: argparse.Namespace) -> int:
     if note is not None:
         experiment = replace(experiment, name=base.name.removesuffix(CHANGED) + CHANGED, note=note)
     quiet_libraries()
+    from ..comparison.bucket import is_url
     from ..comparison.compare import compare
     from ..comparison.engines import Wanted, make_engine
     from ..comparison.run_directory import RunDirectory, read_experiment
-    from ..comparison.storage import is_url, open_store
+    from ..comparison.storage import open_store
     from ..training.environment import process_state
     from .card import comparison_cards
     from .progress import ComparisonBars

@@ -1,9 +1,9 @@
-"""`semfocus masks`: the mask strategies, or a picture of one mask."""
+"""`semfocus masks`: list the mask strategies, or draw one."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, add_import
+from .parsing import add_command, add_import, described
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ HEAD_DIM = 16  # of the random queries and keys that a mask is drawn for
 
 def add_parser(commands: Any) -> None:
     """Adds `masks`."""
-    text = "list the mask strategies, or draw one"
-    parser = add_command(commands, "masks", text, "semfocus masks banded:5+global:1 --length 12", run)
+    parser = add_command(commands, *described(__doc__), "semfocus masks banded:5+global:1 --length 12", run)
     parser.add_argument("mask", nargs="?", help="a mask to draw: rows are queries, columns are keys")
     add_import(parser)
     parser.add_argument("--length", type=int, default=16, help="positions to draw")

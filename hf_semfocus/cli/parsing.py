@@ -26,9 +26,8 @@ class Parser(argparse.ArgumentParser):
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             option = unknown[0].partition("=")[0]
-            near = (
-                difflib.get_close_matches(option, self._option_string_actions, n=1) if option.startswith("-") else []
-            )
+            known = self._option_string_actions if option.startswith("-") else ()
+            near = difflib.get_close_matches(option, known, n=1)
             self.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
         return options, unknown
 
@@ -53,6 +52,12 @@ def add_command(
     return parser
 
 
+def described(doc: str | None) -> tuple[str, str]:
+    """Name and text of a command, from the first line of its file: "`semfocus report`: make the report again."."""
+    name, text = re.findall(r"`semfocus (\w+)`: (.*)\.", doc or "")[0]
+    return name, text
+
+
 def path(text: str) -> str:
     """The type of a file's or folder's name."""
     if not text:
@@ -64,7 +69,7 @@ def one(text: str) -> str:
     """The type of one of several values."""
     if "," in text:
         several = " ".join(re.split(", *", text))
-        raise argparse.ArgumentTypeError(f"{text!r} has a comma; several are arguments of their own: {several}")
+        raise argparse.ArgumentTypeError(f"{text!r} has a comma; give several as separate arguments: {several}")
     return text
 
 
@@ -82,15 +87,8 @@ def setting(text: str) -> str:
 
 def add_import(parser: argparse.ArgumentParser, dest: str = "imports") -> None:
     """`--import`."""
-    parser.add_argument(
-        "--import",
-        dest=dest,
-        nargs="+",
-        type=path,
-        default=[],
-        metavar="FILE",
-        help="Python files or modules that register tasks or mask strategies of your own",
-    )
+    text = "Python files or modules that register tasks or mask strategies of your own"
+    parser.add_argument("--import", dest=dest, nargs="+", type=path, default=[], metavar="FILE", help=text)
 
 
 def add_sizes(parser: argparse.ArgumentParser, prefix: str = "") -> None:
@@ -112,8 +110,11 @@ def add_field(parser: argparse.ArgumentParser, flag: str, field: str, text: str,
     parser.add_argument(flag, dest=RUN + field, metavar=metavar, help=text, **options)
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """The fields of `RunSpec` that have an option in each command that trains; the others are reached by --set."""
+def add_run_options(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """The fields of `RunSpec` that have an option in each command that trains; the others are reached by --set.
+
+    `default` is what the help says of them where their own defaults do not count.
+    """
     add_import(parser, RUN + "imports")
     add_sizes(parser, RUN)
     add_field(parser, "--epochs", "training.epochs", "the budget in epochs (default: 100)", type=int)
@@ -121,28 +122,18 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_field(parser, "--learning-rate", "training.learning_rate", "of the first epoch (default: 0.3)", type=float)
     add_field(parser, "--batch-size", "training.batch_size", "examples a step (default: 100)", type=int)
     add_field(parser, "--layers", "model.num_hidden_layers", "blocks of the encoder (default: 5)", type=int)
-    add_field(
-        parser,
-        "--analysis",
-        "training.analysis_every",
-        "record dispersion, separation, stability and gradient norms every so many epochs (alone: every epoch)",
-        nargs="?",
-        type=int,
-        const=1,
-        metavar="EPOCHS",
-    )
+    text = "record the theory's quantities every so many epochs (alone: every epoch)"
+    analysis: dict[str, Any] = {"nargs": "?", "type": int, "const": 1, "metavar": "EPOCHS"}
+    add_field(parser, "--analysis", "training.analysis_every", text, **analysis)
     text = "store what the model attends to on a few held-out rows at about N epochs, for the report's slider"
     add_field(parser, "--snapshots", "training.snapshots", text, type=int, metavar="N")
     text = "report each epoch to trackio, tensorboard or wandb (default: none)"
     add_field(parser, "--report-to", "training.report_to", text, metavar="TRACKER")
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        type=setting,
-        default=[],
-        metavar="KEY=VALUE",
-        help="any other field: model.hidden_act=gelu, model.attention_gain=auto, training.lr_decay=1.0, task_options.…",
-    )
+    text = "any other field: model.hidden_act=gelu, model.attention_gain=auto, training.lr_decay=1.0, task_options.…"
+    parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="KEY=VALUE", help=text)
+    for action in parser._actions if default else ():
+        if action.dest.startswith(RUN) and action.help:
+            action.help = re.sub(r"\(default: .*?\)", f"(default: {default})", action.help)
 
 
 def asked(options: argparse.Namespace) -> dict[str, Any]:

@@ -39,7 +39,20 @@ def share_bar(console: Console) -> Progress:
 
 
 class _Bars:
-    progress: Progress
+    """Bars of epochs or runs, each with two accuracies beside it."""
+
+    def __init__(self, console: Console, width: int = 40) -> None:
+        self.console = console
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=width),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[accuracies]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_interactive,
+        )
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -59,18 +72,8 @@ class EpochBar(_Bars):
     """
 
     def __init__(self, name: str, epochs: int, console: Console):
-        self.console = console
+        super().__init__(console)
         self.name, self.epochs = name, epochs
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[accuracies]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_interactive,
-        )
         self.bar = self.progress.add_task(name, total=epochs, accuracies=accuracies(None))
 
     def update(self, entry: Any) -> None:
@@ -91,17 +94,7 @@ class ComparisonBars(_Bars):
     """
 
     def __init__(self, total: int, console: Console):
-        self.console = console
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[accuracies]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_interactive,
-        )
+        super().__init__(console, width=24)
         self.all = self.progress.add_task("[bold]runs", total=total, accuracies="")
         self.bars: dict[str, TaskID] = {}
         self.ended: set[str] | None = None

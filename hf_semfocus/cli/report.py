@@ -1,10 +1,10 @@
-"""`semfocus report`: the summary, the pictures and report.html of a comparison."""
+"""`semfocus report`: make the summary, the pictures and report.html again."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, path
+from .parsing import add_command, described, path
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 def add_parser(commands: Any) -> None:
     """Adds `report`."""
-    text = "make the summary, the pictures and report.html again"
-    parser = add_command(commands, "report", text, "semfocus report runs/quickstart", run)
+    parser = add_command(commands, *described(__doc__), "semfocus report runs/quickstart", run)
     parser.add_argument("directory", type=path, help="a run directory of `semfocus compare`, or its URL")
 
 

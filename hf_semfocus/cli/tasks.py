@@ -1,9 +1,9 @@
-"""`semfocus tasks`: the tasks, or one of them, and pictures of their examples."""
+"""`semfocus tasks`: list the tasks: level, vocabulary, labels, chance, an example."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, add_import, path
+from .parsing import add_command, add_import, described, path
 from .terminal import console, made
 
 if TYPE_CHECKING:
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 def add_parser(commands: Any) -> None:
     """Adds `tasks`."""
-    text = "list the tasks: level, vocabulary, labels, chance, an example"
-    parser = add_command(commands, "tasks", text, "semfocus tasks", run)
+    parser = add_command(commands, *described(__doc__), "semfocus tasks", run)
     parser.add_argument("task", nargs="?", help="show one task in full")
     add_import(parser)
     parser.add_argument(

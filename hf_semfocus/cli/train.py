@@ -1,40 +1,27 @@
-"""`semfocus train`: one model on one task."""
+"""`semfocus train`: train one model on one task."""
 
 import argparse
 import os
 from pathlib import Path
 from typing import Any
 
-from .parsing import add_command, add_field, add_run_options, asked, path
+from .parsing import add_command, add_field, add_run_options, asked, described, path
 from .terminal import console, quiet_libraries
 
 
 def add_parser(commands: Any) -> None:
     """Adds `train`."""
-    parser = add_command(
-        commands,
-        "train",
-        "train one model on one task",
-        "semfocus train even_pairs --mask topk:5 --length 20 --layers 3 --epochs 20 --output runs/one",
-        run,
-    )
+    example = "semfocus train even_pairs --mask topk:5 --length 20 --layers 3 --epochs 20 --output runs/one"
+    parser = add_command(commands, *described(__doc__), example, run)
     parser.add_argument("task", help="see `semfocus tasks`")
     parser.add_argument("--output", type=path, required=True, help="folder for the history, the result and the model")
-    add_field(
-        parser, "--mask", "mask", "a mask specification; `full`, `topk:5`, `banded:5+global:1` … (default: topk:5)"
-    )
-    seeds = "fixes the data, the initial weights and the batch order (default: 0)"
-    add_field(parser, "--seed", "seed", seeds, type=int)
-    parser.add_argument(
-        "--config",
-        type=path,
-        help="YAML or JSON file with fields of RunSpec (a run's spec.json); options given here go over it",
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        help="torch threads on the CPU; more help long inputs and wide models (default: 1, as `compare` has, or OMP_NUM_THREADS)",
-    )
+    text = "a mask specification; `full`, `topk:5`, `banded:5+global:1` … (default: topk:5)"
+    add_field(parser, "--mask", "mask", text)
+    text = "fixes the data, the initial weights and the batch order (default: 0)"
+    add_field(parser, "--seed", "seed", text, type=int)
+    text = "YAML or JSON file with fields of RunSpec (a run's spec.json); options given here go over it"
+    parser.add_argument("--config", type=path, help=text)
+    parser.add_argument("--threads", type=int, help="torch threads on the CPU (default: 1, or OMP_NUM_THREADS)")
     add_run_options(parser)
 
 

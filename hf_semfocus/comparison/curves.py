@@ -34,17 +34,13 @@ def reached_curve(runs: Sequence[Convergence]) -> ReachedCurve:
     """
     from scipy.stats import CensoredData, ecdf
 
-    if not runs:
-        raise ValueError("the curve of no runs is not defined; allowed: at least one")
     last = max(max(run.epochs, run.budget or 0) for run in runs)
     epochs = [last if run.diverged and not run.reached else run.epochs for run in runs]
-    found = ecdf(CensoredData.right_censored(epochs, [not run.reached for run in runs])).cdf
+    cdf = ecdf(CensoredData.right_censored(epochs, [not run.reached for run in runs])).cdf
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the log–log band is not defined at shares of 0 and 1
-        band = found.confidence_interval(0.95, method="log-log")
-    return ReachedCurve(
-        np.asarray(found.quantiles), found.probabilities, band.low.probabilities, band.high.probabilities
-    )
+        band = cdf.confidence_interval(0.95, method="log-log")
+    return ReachedCurve(np.asarray(cdf.quantiles), cdf.probabilities, band.low.probabilities, band.high.probabilities)
 
 
 def performance_profile(
@@ -62,10 +58,7 @@ def performance_profile(
     Returns:
         By mask (f,).
     """
-    counts = [len(own) for own in runs.values()]
-    if len(set(counts)) != 1 or not counts[0]:
-        raise ValueError(f"the masks have {counts} runs; allowed: equally many, at least one")
-    epochs = np.array([[run.epochs if run.reached else np.inf for run in own] for own in runs.values()], float)
+    epochs = np.array([[run.epochs if run.reached else np.inf for run in of_mask] for of_mask in runs.values()], float)
     best = epochs.min(0)
     ratios = np.divide(epochs, best, out=np.full_like(epochs, np.inf), where=np.isfinite(best))
     within = ratios[..., None] <= np.asarray(factors, float)

@@ -46,19 +46,19 @@ def matched(runs: Sequence[Run], baseline: str) -> list[Matched]:
             pairs, without = [], []
             for run in (run for run in runs if run.key[:2] == (task, mask)):
                 seed, base = run.key[2], of.get((task, baseline, run.key[2]))
-                found: dict[str, Any] | Reason = "baseline_not_recorded"
+                outcome: dict[str, Any] | Reason = "baseline_not_recorded"
                 if base is not None:
                     at_start = name == "gradient_initial"
-                    found = _initial(base, run, key) if at_start else at_equal_loss(base, run, key)
-                if isinstance(found, str):
-                    without.append(NoMatch(seed=seed, reason=found))
+                    outcome = _initial(base, run, key) if at_start else at_equal_loss(base, run, key)
+                if isinstance(outcome, str):
+                    without.append(NoMatch(seed=seed, reason=outcome))
                 else:
-                    pairs.append(MatchedPair(seed=seed, **found))
+                    pairs.append(MatchedPair(seed=seed, **outcome))
             entries.append(Matched(task=task, mask=mask, quantity=name, **_summary(pairs), without_pair=without))
     return entries
 
 
-def at_equal_loss(base: Run, own: Run, key: str) -> dict[str, Any] | Reason:
+def at_equal_loss(base: Run, other: Run, key: str) -> dict[str, Any] | Reason:
     """The geometric mean of own/base over `LEVELS` training losses that both runs went through; or why there is none.
 
     A run's value at a loss is that of the moment when its training loss first fell to it, between two epochs on the
@@ -67,7 +67,7 @@ def at_equal_loss(base: Run, own: Run, key: str) -> dict[str, Any] | Reason:
     Returns:
         ``ratio``, ``high`` and ``low`` (the first and last of the losses), ``losses``, and the values there: ``base``, ``own``.
     """
-    curves = [_curve(run, ANALYSIS_PREFIX + key) for run in (base, own)]
+    curves = [_curve(run, ANALYSIS_PREFIX + key) for run in (base, other)]
     if not all(curves):
         return "not_recorded"
     high = min(curve[0][0] for curve in curves)
@@ -105,9 +105,9 @@ def _value(curve: Curve, loss: float) -> float:
     return curve[0][1]  # a curve of one point, at its only loss
 
 
-def _initial(base: Run, own: Run, key: str) -> dict[str, Any] | Reason:
+def _initial(base: Run, other: Run, key: str) -> dict[str, Any] | Reason:
     first, second = (
-        ((run.result and run.result.initial_analysis) or {}).get(ANALYSIS_PREFIX + key) for run in (base, own)
+        ((run.result and run.result.initial_analysis) or {}).get(ANALYSIS_PREFIX + key) for run in (base, other)
     )
     return {"ratio": second / first} if first and second else "not_recorded"
 

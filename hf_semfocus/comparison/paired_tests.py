@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -72,10 +73,10 @@ def sign_flip_p(values: Sequence[float] | np.ndarray) -> float:
     from scipy.stats import permutation_test  # half a second to import, and only comparisons need it
 
     _countable(len(values))
-    found = permutation_test(
+    test = permutation_test(
         (np.asarray(values, float),), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=True
     )
-    return float(found.pvalue)
+    return float(test.pvalue)
 
 
 def sign_flip_interval(
@@ -223,7 +224,7 @@ def judge_speed(pairs: Sequence[tuple[Convergence, Convergence]], fewest: int = 
     if p <= LEVEL:
         verdict = Verdict.SUPPORTED if towards > 0 else Verdict.CONTRADICTED
     ends = hodges_lehmann(lows), hodges_lehmann(highs), *sign_flip_interval(lows, highs)
-    return _as_ratios(Judgement(verdict, n, test, p, *map(float, ends)))
+    return as_ratios(Judgement(verdict, n, test, p, *map(float, ends)))
 
 
 def judge_speed_over_tasks(
@@ -239,10 +240,12 @@ def judge_speed_over_tasks(
         With seeds as units (each value is a seed's mean over the tasks, so tasks need not be independent), and with tasks
         as units (a task's mean over the seeds).
     """
-    if len({len(own) for own in pairs.values()}) > 1:
-        raise ValueError(f"the tasks have {[len(own) for own in pairs.values()]} pairs; allowed: equally many")
-    logs = np.array([[restricted_log_ratio(*pair, horizons[task]) for pair in own] for task, own in pairs.items()])
-    by_seed, by_task = (_as_ratios(judge_values(logs.mean(axis))) for axis in (0, 1))
+    if len({len(of_task) for of_task in pairs.values()}) > 1:
+        raise ValueError(f"the tasks have {[len(of_task) for of_task in pairs.values()]} pairs; allowed: equally many")
+    logs = np.array(
+        [[restricted_log_ratio(*pair, horizons[task]) for pair in of_task] for task, of_task in pairs.items()]
+    )
+    by_seed, by_task = (as_ratios(judge_values(logs.mean(axis))) for axis in (0, 1))
     return by_seed, by_task
 
 
@@ -274,19 +277,13 @@ def _countable(n: int) -> None:
         raise ValueError(f"{n} values have 2^{n} sign flips; allowed: 1 to {MOST_VALUES} values")
 
 
-def _as_ratios(judged: Judgement) -> Judgement:
-    """Logarithms become ratios, and what has no bound None."""
-
-    def ratio(log: float | None) -> float | None:
-        return math.exp(log) if log is not None and math.isfinite(log) else None
-
-    return replace(
-        judged,
-        estimate_low=ratio(judged.estimate_low),
-        estimate_high=ratio(judged.estimate_high),
-        low=ratio(judged.low),
-        high=ratio(judged.high),
-    )
+def as_ratios(judged: Judgement) -> Judgement:
+    """A judgement of logarithms as one of ratios; what has no bound is None."""
+    logs = {name: getattr(judged, name) for name in ("estimate_low", "estimate_high", "low", "high")}
+    ratios: dict[str, Any] = {
+        name: math.exp(log) if log is not None and math.isfinite(log) else None for name, log in logs.items()
+    }
+    return replace(judged, **ratios)
 
 
 def _subset_means(values: np.ndarray) -> np.ndarray:

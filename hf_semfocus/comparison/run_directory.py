@@ -1,13 +1,13 @@
-"""A run directory, read once: what was asked, and what each run left. A damaged file raises and is named."""
+"""A run directory, read once: what was asked, and what each run left. A file that cannot be read raises and is named."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from ..experiments.spec import TrainingOptions, mask_slug
 from ..files import read_record
 from ..schema import ExperimentRecord, SpecRecord
+from ..text import mask_slug
 from ..training.run_files import Run, read_run
 
 REMAKE = "restore it, or move it away and run the same `semfocus compare` again: finished runs are kept"
@@ -43,12 +43,12 @@ class RunDirectory:
             required: whether there must be an `experiment.json`. Without one nothing was asked for, and the runs are those with a folder.
 
         Raises:
-            ValueError: it is no run directory, or a file is damaged; the message names it.
+            ValueError: it is no run directory, or a file cannot be read; the message names it.
         """
         path = Path(path)
         there = (path / "experiment.json").is_file()
         experiment = read_experiment(path) if required or there else ExperimentRecord(tasks={}, masks=[], seeds=[])
-        found: dict[tuple[str, str, int], Run] = {}
+        runs: dict[tuple[str, str, int], Run] = {}
         for folder in sorted((path / "runs").glob("*/*/seed-*")):
             run = read_run(folder)
             if run is None:
@@ -58,16 +58,16 @@ class RunDirectory:
             if folder != path / "runs" / place:
                 raise ValueError(f"{folder} holds the run of {place}; give the folder its name back, or move it away")
             budget = _budget(experiment, task)
-            found[run.key] = run if budget is None else run.under(budget)
+            runs[run.key] = run if budget is None else run.under(budget)
         for task, mask, seed in product(experiment.tasks, experiment.masks, experiment.seeds):
             # No more is known of a run that was never started, so its specification is not checked.
             spec = SpecRecord.model_construct(task=task, mask=mask, seed=seed)
-            found.setdefault((task, mask, seed), Run(spec, None))
+            runs.setdefault((task, mask, seed), Run(spec, None))
         asked = (experiment.tasks, experiment.masks, experiment.seeds)
-        orders = [_ordered(names, {key[part] for key in found}) for part, names in enumerate(asked)]
-        keys = sorted(found, key=lambda key: [order.index(part) for order, part in zip(orders, key, strict=True)])
+        orders = [_ordered(names, {key[part] for key in runs}) for part, names in enumerate(asked)]
+        keys = sorted(runs, key=lambda key: [order.index(part) for order, part in zip(orders, key, strict=True)])
         tasks, masks, seeds = orders
-        return cls(path, experiment, tasks, masks, seeds, tuple(found[key] for key in keys))
+        return cls(path, experiment, tasks, masks, seeds, tuple(runs[key] for key in keys))
 
     def of(self, task: str, mask: str | None = None) -> list[Run]:
         """The runs on a task, of one mask or of all."""
@@ -82,7 +82,7 @@ def read_experiment(path: Path) -> ExperimentRecord:
     """What was asked for in the run directory `path`.
 
     Raises:
-        ValueError: it is none, or its `experiment.json` is damaged; the message names it.
+        ValueError: it is none, or its `experiment.json` cannot be read; the message names it.
     """
     file = path / "experiment.json"
     if not file.is_file():
@@ -100,9 +100,13 @@ def _budget(experiment: ExperimentRecord, task: str) -> int | None:
     if task not in experiment.tasks:
         return None
     asked = [settings.training.epochs for settings in (experiment.tasks[task], experiment.defaults) if settings]
-    return next(filter(None, asked), TrainingOptions.epochs)
+    if (budget := next(filter(None, asked), None)) is None:
+        from ..experiments.spec import TrainingOptions  # and with it torch, which `semfocus status` need not wait for
+
+        budget = TrainingOptions.epochs
+    return budget
 
 
-def _ordered(asked: Iterable, found: Iterable) -> list:
+def _ordered(asked: Iterable, present: Iterable) -> list:
     """What was asked for in its order, then what else was found."""
-    return list(dict.fromkeys([*asked, *sorted(found)]))
+    return list(dict.fromkeys([*asked, *sorted(present)]))

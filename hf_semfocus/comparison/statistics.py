@@ -33,12 +33,6 @@ class Ratio:
     lower: float
     upper: float
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.lower <= self.upper or self.lower == math.inf or self.upper == 0:
-            raise ValueError(
-                f"a ratio from {self.lower} to {self.upper} is empty; allowed: 0 ≤ lower ≤ upper, upper > 0"
-            )
-
     @property
     def exact(self) -> bool:
         """Whether neither run of the pair was censored."""

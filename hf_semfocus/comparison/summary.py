@@ -37,7 +37,7 @@ def summarise(directory: RunDirectory | Path | str) -> Summary:
     (failed and diverged runs, and those without an epoch, apart).
 
     Raises:
-        ValueError: it is no run directory, or one of its files is damaged; the message names the file.
+        ValueError: it is no run directory, or one of its files cannot be read; the message names the file.
     """
     if not isinstance(directory, RunDirectory):
         directory = RunDirectory.read(directory)
@@ -46,15 +46,15 @@ def summarise(directory: RunDirectory | Path | str) -> Summary:
     cells: dict[tuple[str, str], list[RunEntry]] = {}
     for task in tasks:
         for mask in masks:
-            if own := [entry for entry in entries if (entry.task, entry.mask) == (task, mask)]:
-                cells[task, mask] = own
+            if of_cell := [entry for entry in entries if (entry.task, entry.mask) == (task, mask)]:
+                cells[task, mask] = of_cell
     variants = {name: fields for name, fields in experiment.variants.items() if name in masks}
     common = {task: _common_epoch(directory.of(task)) for task in tasks}
     results = [run.result for run in runs if run.result]
     machines = _machines(results)
     speedups = [
-        speedup_entry(quantity, cells.get((task, experiment.baseline), []), own)
-        for (task, mask), own in cells.items()
+        speedup_entry(quantity, cells.get((task, experiment.baseline), []), of_cell)
+        for (task, mask), of_cell in cells.items()
         for quantity in QUANTITIES
         if mask != experiment.baseline
     ]
@@ -80,7 +80,9 @@ def summarise(directory: RunDirectory | Path | str) -> Summary:
             for task, mask in cells
             if (reach := next((r.result.reach for r in directory.of(task, mask) if r.result and r.result.reach), None))
         ],
-        aggregates=[_aggregate(own, common[task], directory.of(task, mask)) for (task, mask), own in cells.items()],
+        aggregates=[
+            _aggregate(of_cell, common[task], directory.of(task, mask)) for (task, mask), of_cell in cells.items()
+        ],
         speedups=speedups,
         analysis=predictions(runs, experiment.baseline, speedups),
         **{name: value for name, value in optional.items() if value},
@@ -232,7 +234,7 @@ def speedup_entry(
             pairs.append((seed, base.convergence(quantity), other.convergence(quantity)))
         else:
             without.append(NoPair(seed=seed, baseline=_missing(base), mask=_missing(other)))
-    found = summarise_pairs([(base, other) for _, base, other in pairs])
+    summary = summarise_pairs([(base, other) for _, base, other in pairs])
     return SpeedUpEntry(
         task=mask_runs[0].task,
         mask=mask_runs[0].mask,
@@ -250,11 +252,11 @@ def speedup_entry(
             for seed, base, other in pairs
         ],
         without_pair=without,
-        faster=found.count("faster"),
-        slower=found.count("slower"),
-        equal=found.count("equal"),
-        undetermined=found.count("undetermined"),
-        **vars(found),
+        faster=summary.count("faster"),
+        slower=summary.count("slower"),
+        equal=summary.count("equal"),
+        undetermined=summary.count("undetermined"),
+        **vars(summary),
     )
 
 
@@ -276,8 +278,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _merged(versions: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """One version a package; where runs used several, all of them."""
     merged: dict[str, list[str]] = {}
-    for found in versions:
-        for package, version in found.items():
+    for packages in versions:
+        for package, version in packages.items():
             merged.setdefault(package, []).append(version)
     return {package: ", ".join(dict.fromkeys(seen)) for package, seen in merged.items()}
 

@@ -59,12 +59,14 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[SpeedUpEn
     entries = {(entry.task, entry.mask): entry for entry in speedups if entry.quantity == "train"}
     units = []
     for task, mask in dict.fromkeys(run.key[:2] for run in recorded):
-        own = [run for run in recorded if run.key[:2] == (task, mask)]
+        of_cell = [run for run in recorded if run.key[:2] == (task, mask)]
         entry = entries.get((task, mask))
-        finals = [row for run in own if (row := _final(run))]
-        path = [run.values(f"{ANALYSIS_PREFIX}trajectory_ratio") for run in own]
+        finals = [row for run in of_cell if (row := _final(run))]
+        path = [run.values(f"{ANALYSIS_PREFIX}trajectory_ratio") for run in of_cell]
         numbers: dict[str, float | None] = {
-            "heldout": _mean([run.values("heldout_accuracy")[-1] for run in own if run.values("heldout_accuracy")]),
+            "heldout": _mean(
+                [run.values("heldout_accuracy")[-1] for run in of_cell if run.values("heldout_accuracy")]
+            ),
             "trajectory_median": _mean([median(values) for values in path if values]),
             "trajectory_max": max((max(values) for values in path if values), default=None),
         }
@@ -76,18 +78,18 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[SpeedUpEn
             ("mask_stability", "mask_stability"),
         ):
             numbers[name] = _mean([row.get(ANALYSIS_PREFIX + key) for row in finals])
-            numbers[f"{name}_initial"] = _mean([_initial(run).get(ANALYSIS_PREFIX + key) for run in own])
+            numbers[f"{name}_initial"] = _mean([_initial(run).get(ANALYSIS_PREFIX + key) for run in of_cell])
         for name, quantity in RATIOS.items():
             numbers[name] = 1.0 if mask == baseline else ratios.get((task, mask, quantity))
         units.append(
             Unit(
                 task=task,
                 mask=mask,
-                k=_only_k(own[0].spec.mask),
-                runs=len(own),
+                k=_only_k(of_cell[0].spec.mask),
+                runs=len(of_cell),
                 speedup=1.0 if mask == baseline else entry.restricted_mean_ratio if entry else None,
-                censored=any(not run.convergence("train").reached for run in own),
-                epochs=[run.convergence("train") for run in own],
+                censored=any(not run.convergence("train").reached for run in of_cell),
+                epochs=[run.convergence("train") for run in of_cell],
                 **{name: finite(value) for name, value in numbers.items()},
             )
         )

@@ -69,7 +69,6 @@ def bench_data(
     *,
     rows: int | None = None,
     repeats: int = 3,
-    length: int | tuple[int, int] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[DataSpeed]:
     """Time the making of each task's rows in this process, from the random words to the Arrow file.
@@ -81,7 +80,6 @@ def bench_data(
         tasks: names; None: all tasks.
         rows: rows of all splits together; None: as many as half a second is good for at the goal, at least 4,000.
         repeats: the best of so many is given.
-        length: input length; None: each task's default.
         progress: called with a task's name when its turn comes.
 
     Raises:
@@ -100,20 +98,19 @@ def bench_data(
         task = get_task(name)
         if progress is not None:
             progress(name)
-        goal = GOALS.get(name) if length is None else None
+        goal = GOALS.get(name)
         count = rows if rows is not None else max(4000, int((goal or 50_000) * _SECONDS_AIMED_AT))
         if count < 8:
             raise ValueError(f"bench: rows must be at least 8, one for every eighth, got {count}")
         options = check_options(
             name,
             {
-                "length": length,
                 "train_size": count * 5 // 8,
                 "validation_size": count // 8,
                 "test_size": count - count * 5 // 8 - count // 8,
             },
         )
-        warm = check_options(name, {"length": length, "train_size": 64})
+        warm = check_options(name, {"train_size": 64})
         with tempfile.TemporaryDirectory() as folder:
             _write(warm, ("train",), task, f"{folder}/warm")
             splits = tuple(split for split, _ in options.sizes)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ..files import atomic_folder
+from ..text import did_you_mean
 from .cards import dataset_card
-from .core.task import IGNORED
 from .generation import features, split_rows, tables, whole_split
-from .options import check_folder, check_options
-from .statistics import statistics_from_counts
-from .tasks import get_task, suggest
+from .options import check_options
+from .statistics import label_counts, statistics_from_counts
+from .tasks import get_task
 
-_LEFT_BEHIND_SECONDS = 3600
 FORMATS = ("parquet", "jsonl")
 Progress = Callable[[str, int, int], None]
 
@@ -64,15 +60,15 @@ def generate(
     """
     if file_format not in FORMATS:
         raise ValueError(
-            f"the format is one of {', '.join(FORMATS)}, got {file_format!r}{suggest(str(file_format), FORMATS)}"
+            f"the format is one of {', '.join(FORMATS)}, got {file_format!r}{did_you_mean(str(file_format), FORMATS)}"
         )
     checked = check_options(name, options)
     for split, _ in checked.sizes:
         split_rows(checked, split)
     task = get_task(name, checked.answer)
-    target = Path(check_folder(task, "out", out))
+    target = Path(out)
     _check_target(target, overwrite)
-    with _complete_or_nothing(target) as folder:
+    with atomic_folder(target) as folder:
         facts = {}
         for split, size in checked.sizes:
             if progress is not None:
@@ -84,19 +80,13 @@ def generate(
                     for table in tables(checked, shard):
                         write(table)
                         done += len(table)
-                        counts += _count(table["labels"], len(task.labels))
+                        counts += label_counts(table["labels"], task)
                         if progress is not None:
                             progress(split, done, size)
             facts[split] = statistics_from_counts(task, counts)
         card = dataset_card(checked, facts, command=command, files=f"{{split}}.{file_format}")
         (folder / "README.md").write_text(card, encoding="utf-8")
     return target
-
-
-def _count(labels: pa.ChunkedArray, classes: int) -> np.ndarray:
-    values = pc.list_flatten(labels) if pa.types.is_list(labels.type) else labels
-    numbers = values.to_numpy()
-    return np.bincount(numbers[numbers != IGNORED], minlength=classes)
 
 
 @contextmanager
@@ -128,39 +118,3 @@ def _check_target(target: Path, overwrite: bool) -> None:
         raise ValueError(f"{target} is not empty; give another folder, or overwrite an earlier result (overwrite)")
     if not ours:
         raise ValueError(f"{target} holds more than a generated data set; it is not overwritten, give another folder")
-
-
-@contextmanager
-def _complete_or_nothing(target: Path) -> Iterator[Path]:
-    """A hidden folder beside the target that takes its name at the end, or is removed. A link stays one."""
-    target = Path(os.path.realpath(target))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name}.incomplete-"
-    for left in target.parent.glob(f"{prefix}*"):
-        # A folder that changed lately may belong to a run that is still at work.
-        if time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > _LEFT_BEHIND_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
-    try:
-        folder.chmod(0o777 & ~_umask())
-        yield folder
-        for path in folder.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        if target.exists():
-            # Renaming over a folder works only where it is empty; an earlier result steps aside first and is deleted last.
-            aside = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent)) / target.name
-            target.rename(aside)
-            folder.rename(target)
-            shutil.rmtree(aside.parent, ignore_errors=True)
-        else:
-            folder.rename(target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ..text import did_you_mean
 from .metrics import METRICS
-from .options import SIZES, check_folder, check_integer, check_options
-from .tasks import get_task, is_built_in, suggest
+from .options import SIZES, check_integer, check_options
+from .tasks import get_task, is_built_in
 
 if TYPE_CHECKING:
     from datasets import ArrowBasedBuilder, DatasetDict
@@ -28,11 +29,10 @@ def build_task(name: str, *, cache_dir: str | os.PathLike[str] | None = None, **
 
     task = get_task(name)
     check_options(name, options)
-    cache_dir = None if cache_dir is None else check_folder(task, "cache_dir", cache_dir)
     # datasets takes None as "not given"; the default of every option but the length is a value of its own.
     given = {option: value for option, value in options.items() if value is not None}
     builder = Registered if not is_built_in(task) else ListOps if task.level == "listops" else NNCH
-    return builder(config_name=task.name, cache_dir=cache_dir, **given)
+    return builder(config_name=task.name, cache_dir=None if cache_dir is None else str(cache_dir), **given)
 
 
 def load_task(
@@ -91,7 +91,7 @@ def load_task(
     try:
         builder.download_and_prepare(num_proc=num_proc)
     except DatasetGenerationError as error:
-        # A user's mistake found on the way (no new input can be drawn) is told as one.
+        # A user's mistake found on the way (no new input can be drawn) is raised as one.
         if isinstance(error.__cause__, ValueError):
             raise error.__cause__ from None
         raise
@@ -115,5 +115,7 @@ def load_metric(name: str, **options: Any) -> EvaluationModule:
     from . import evaluate_modules
 
     if name not in METRICS:
-        raise ValueError(f"unknown metric {name!r}{suggest(str(name), METRICS)}; known metrics: {', '.join(METRICS)}")
+        raise ValueError(
+            f"unknown metric {name!r}{did_you_mean(str(name), METRICS)} (known metrics: {', '.join(METRICS)})"
+        )
     return evaluate_modules.make(name, **options)

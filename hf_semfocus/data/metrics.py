@@ -18,8 +18,7 @@ def class_ids(predictions: Any, references: np.ndarray) -> np.ndarray:
         ValueError: the shapes do not fit.
     """
     if isinstance(predictions, tuple):
-        # A model that returns more than logits hands the Trainer a tuple.
-        predictions = predictions[0]
+        predictions = predictions[0]  # a model that also returns attentions or hidden states: the logits come first
     predictions = np.asarray(predictions)
     if predictions.ndim == references.ndim + 1:
         predictions = predictions.argmax(axis=-1)
@@ -99,13 +98,7 @@ def compute_metrics(prediction: Any) -> dict[str, float]:
         >>> compute_metrics(([[1, 0], [1, 1]], [[1, 1], [1, -100]]))["accuracy"]
         0.5
     """
-    predictions = getattr(prediction, "predictions", None)
-    references = getattr(prediction, "label_ids", None)
-    if predictions is None:
-        predictions, references = prediction
-    if isinstance(predictions, tuple) and predictions and isinstance(predictions[0], np.ndarray):
-        predictions = predictions[0]  # a model that also returns attentions or hidden states: the logits come first
-    references = np.asarray(references)
+    predictions, references = prediction[0], np.asarray(prediction[1])
     if references.ndim == 1:
         return {"accuracy": accuracy(predictions, references)}
     return {

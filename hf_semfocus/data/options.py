@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import os
 import re
 import sys
 import uuid
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
+from ..text import did_you_mean
 from .core.encoding import POOLINGS
 from .core.task import GENERATOR_VERSION, Task
-from .tasks import get_task, suggest
+from .tasks import get_task
 
-SPLITS = ("train", "validation", "test")
 LENGTH_SPLIT = "length_"
 OPTION_NAMES = (
     "length",
@@ -73,9 +72,9 @@ class DataOptions:
         """A stable hash of everything that changes the rows or their columns, the generator's version and source included."""
         text = repr((sorted(asdict(self).items()), GENERATOR_VERSION, source_digest()))
         cls = type(get_task(self.task, self.answer))
-        if (own := files.source_digest([cls])) is not None:
+        if (source := files.source_digest([cls])) is not None:
             # What a notebook defines has no file: its rows are cached for this process and this definition alone.
-            text += own if getattr(sys.modules[cls.__module__], "__file__", None) else f"{_PROCESS} {id(cls)}"
+            text += source if getattr(sys.modules[cls.__module__], "__file__", None) else f"{_PROCESS} {id(cls)}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -110,11 +109,12 @@ def check_integer(task: Task, name: str, value: Any, low: int, high: int | None 
     return number
 
 
-def check_folder(task: Task, name: str, value: Any) -> str:
-    """The folder's name as text, or ``ValueError``."""
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ValueError(f"{task.name}: {name} must be a folder's name, got {value!r}")
-    return str(value)
+def check_pooling(pooling: Any) -> str:
+    """The pooling itself, or ``ValueError`` with what is allowed."""
+    if pooling not in POOLINGS:
+        hint = did_you_mean(str(pooling), POOLINGS)
+        raise ValueError(f"pooling is one of {', '.join(POOLINGS)}, got {pooling!r}{hint}")
+    return pooling
 
 
 def parse_length(text: str) -> int | tuple[int, int]:
@@ -160,8 +160,9 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
     task = get_task(name, options.get("answer"))
     for option in options:
         if option not in OPTION_NAMES:
+            hint = did_you_mean(option, OPTION_NAMES)
             raise ValueError(
-                f"{task.name}: unknown option {option!r}{suggest(option, OPTION_NAMES)}; options are {', '.join(OPTION_NAMES)}"
+                f"{task.name}: unknown option {option!r}{hint} (known options: {', '.join(OPTION_NAMES)})"
             )
     low, high = check_length(task, options.get("length"))
     sizes = {
@@ -175,11 +176,6 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
         number = check_integer(task, "a length in length_splits", length, task.min_length, task.max_length)
         check_length(task, number, "length in length_splits")
         sizes[f"{LENGTH_SPLIT}{number}"] = sizes["test"]
-    pooling = options.get("pooling", "mean")
-    if pooling not in POOLINGS:
-        raise ValueError(
-            f"{task.name}: pooling is one of {', '.join(POOLINGS)}, got {pooling!r}{suggest(str(pooling), POOLINGS)}"
-        )
     duplicates = options.get("allow_duplicates", False)
     if not isinstance(duplicates, bool):
         raise ValueError(f"{task.name}: allow_duplicates is True or False, got {duplicates!r}")
@@ -189,7 +185,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
         high=high,
         sizes=tuple(sizes.items()),
         seed=check_integer(task, "seed", options.get("seed", 0), 0, _MAX_SEED),
-        pooling=pooling,
+        pooling=check_pooling(options.get("pooling", "mean")),
         allow_duplicates=duplicates,
         answer=None if task is get_task(name) else task.answer_name,
     )

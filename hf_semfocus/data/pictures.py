@@ -9,7 +9,7 @@ from .tasks import get_task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by readers with any colour vision, lightened so that black text stands out.
+# Okabe and Ito's colours, distinguishable with any colour vision, lightened so that black text stands out.
 _COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2", "#999999")
 _ALPHA = 0.45
 _WRAP = 24

@@ -10,7 +10,18 @@ from .core.task import IGNORED, Task
 from .tasks import get_task
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from datasets import Dataset
+
+
+def label_counts(labels: pa.ChunkedArray, task: Task) -> np.ndarray:
+    """How often each class occurs in the column ``labels``, int64 ``(classes,)``; −100 does not count."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lists = pa.types.is_list(labels.type) or pa.types.is_large_list(labels.type)
+    numbers = (pc.list_flatten(labels) if lists else labels).to_numpy()
+    return np.bincount(numbers[numbers != IGNORED], minlength=len(task.labels))
 
 
 def statistics_from_counts(task: Task, counts: np.ndarray) -> dict[str, Any]:
@@ -42,21 +53,17 @@ def label_statistics(dataset_split: Dataset, name: str, answer: str | None = Non
         >>> statistics["chance"], sum(statistics["histogram"].values())
         (0.5, 2000)
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     task = get_task(name, answer)
-    # The Arrow column is the whole data set's: an index mapping (shuffle, select) has to be applied.
-    column = dataset_split.with_format("arrow")[:]["labels"]
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        column = pc.list_flatten(column)
-    labels = column.to_numpy()
-    labels = labels[labels != IGNORED]
-    if not len(labels):
+    # The column itself is the whole data set's: an index mapping (shuffle, select) has to be applied.
+    table = dataset_split.with_format("arrow")[:]
+    counts = label_counts(table["labels"], task)
+    if not counts.any():
         raise ValueError(f"{name}: the split has no labels to count")
-    statistics = statistics_from_counts(task, np.bincount(labels, minlength=len(task.labels)))
+    statistics = statistics_from_counts(task, counts)
     if task.kind == "token_classification":
-        targets = dataset_split.with_format("arrow")[:]["target"]
+        targets = table["target"]
         frequencies = pc.value_counts(targets).field("counts")
         statistics["majority_sequence_accuracy"] = pc.max(frequencies).as_py() / len(targets)
     return statistics

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ..text import did_you_mean
 from .core.encoding import QUERY, SPECIAL_TOKENS
 from .core.task import Kind, Level, Task
 from .cs.binary_addition import BinaryAddition
@@ -69,11 +68,11 @@ Registered = TypeVar("Registered", bound=type[Task])
 
 
 def register_task(cls: Registered) -> Registered:
-    """Class decorator that makes a task in a file of your own known by its name, wherever a built-in one is.
+    """Class decorator that makes a task in a file of yours known by its name, wherever a built-in one is.
 
     The file has to be imported where the name is used: ``import my_tasks``, ``--import my_tasks.py``, or ``imports`` of a run or an
     experiment, which records it with a digest of its content. A data set's card names its module. Rows follow from the class's
-    code as those of built-in tasks do: the same options give the same rows, and an edited file gives a data set of its own.
+    code as those of built-in tasks do: the same options give the same rows, and an edited file gives another data set.
 
     Args:
         cls: a subclass of :class:`Task`, or of :class:`UniformWords`, which draws words and leaves nothing but the answer to write.
@@ -168,20 +167,12 @@ class TaskInfo:
         return self._task.output_length(length)
 
 
-def suggest(value: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'parity_check'?)"`` where something known is near, else nothing."""
-    near = difflib.get_close_matches(value, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
 def get_task(name: str, answer: str | None = None) -> Task:
     """The task of this name, with a kind of answer of `ANSWERS`; ``ValueError`` with what is known and the nearest otherwise."""
     if not isinstance(name, str):
         raise ValueError(f"a task's name is a string, got {name!r}")
     if name not in TASKS:
-        raise ValueError(
-            f"unknown task {name!r}{suggest(name, TASKS)}; known tasks: {', '.join(TASKS)} (one of your own: import its file first)"
-        )
+        raise ValueError(f"unknown task {name!r}{did_you_mean(name, TASKS)} (`semfocus tasks` lists them, --import FILE adds yours)")
     if answer is None:
         return TASKS[name]
     choices = {task.answer_name: task for task in ANSWERS.get(name, ())}
@@ -203,7 +194,9 @@ def list_tasks(suite: str | None = None) -> list[str]:
         ['listops', 'parity_check']
     """
     if suite is not None and suite not in SUITES:
-        raise ValueError(f"unknown suite {suite!r}{suggest(str(suite), SUITES)}; known suites: {', '.join(SUITES)}")
+        raise ValueError(
+            f"unknown suite {suite!r}{did_you_mean(str(suite), SUITES)} (known suites: {', '.join(SUITES)})"
+        )
     return list(TASKS if suite in (None, "all") else SUITES[suite])
 
 

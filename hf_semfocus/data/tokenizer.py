@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .core.encoding import CLS, MASK, PAD, POOLINGS, UNK, token_table
-from .tasks import get_task, suggest
+from .core.encoding import CLS, MASK, PAD, UNK, token_table
+from .options import check_pooling
+from .tasks import get_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-
-def check_pooling(pooling: str) -> str:
-    """The pooling itself, or ``ValueError`` with what is allowed."""
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling is one of {', '.join(POOLINGS)}, got {pooling!r}{suggest(str(pooling), POOLINGS)}")
-    return pooling
 
 
 def build_tokenizer(name: str, pooling: str = "mean", answer: str | None = None) -> PreTrainedTokenizerFast:

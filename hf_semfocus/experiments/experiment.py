@@ -1,9 +1,10 @@
 """A comparison as data: tasks × masks × seeds with one set of hyperparameters a task, in Python, YAML or JSON."""
 
+from collections.abc import Sequence
 from dataclasses import field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
@@ -11,19 +12,33 @@ from pydantic.dataclasses import dataclass
 from ..model.mask_strategies import parse_mask
 from ..text import did_you_mean
 from .imports import import_strategies
-from .options import STRICT, merged, parse, read_yaml
+from .options import STRICT, merged, one_line_errors, parse, read_yaml
 from .spec import Names, RunSpec, Seed, flat, mask_slug
 from .task_recipes import KEY, with_recipe
 
+Value = TypeVar("Value")
 CHANGED = " (changed)"  # after the name of an experiment that a command line changed
+RECORDING = (
+    "imports",
+    "training.analysis_every",
+    "training.report_to",
+    "training.snapshots",
+)  # settings that change no run
 # What a comparison's experiment.json has beside the experiment.
 RECORDED = ("format", "command", "created", "versions", "machine", "earlier", "units")
+
+
+def once(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
+    """The values themselves; `ValueError` if one is there twice."""
+    if (twice := next((value for value in values if list(values).count(value) > 1), None)) is not None:
+        raise ValueError(f"{name} has {twice} twice; allowed: each once")
+    return tuple(values)
 
 
 def _named(tasks: Any) -> Any:
     """Tasks without settings: a list of names, or a name with nothing behind its colon."""
     if isinstance(tasks, list) and all(isinstance(name, str) for name in tasks):
-        return {name: {} for name in tasks}
+        return {name: {} for name in once("tasks", tasks)}
     if isinstance(tasks, dict):
         return {name: {} if settings is None else settings for name, settings in tasks.items()}
     return tasks
@@ -51,6 +66,7 @@ Settings = Annotated[dict[str, Any], AfterValidator(_check_settings)]
 Variant = Annotated[dict[str, Any], AfterValidator(_check_variant)]
 
 
+@one_line_errors("experiment")
 @dataclass(frozen=True, config=STRICT)
 class Experiment:
     """Every (task, mask, seed) that a comparison trains. Masks differ in nothing but the mask, and variants in what they name:
@@ -87,13 +103,14 @@ class Experiment:
         """The experiment as it is stored, each mask as it is written everywhere, after every run of it was resolved.
 
         Raises:
-            ValueError: as `RunSpec.resolved`; the baseline is not among the masks; two masks would share a folder.
+            ValueError: as `RunSpec.resolved`; a mask or a seed is there twice; the baseline is not among the masks; two masks would share
+                a folder.
         """
         import_strategies(self.defaults.get("imports", ()))
         experiment = replace(
             self,
-            masks=tuple(dict.fromkeys(self._label(mask) for mask in self.masks)),
-            seeds=tuple(dict.fromkeys(self.seeds)),
+            masks=once("masks", [self._label(mask) for mask in self.masks]),
+            seeds=once("seeds", self.seeds),
             baseline=self._label(self.baseline),
         )
         slugs: dict[str, str] = {}
@@ -114,12 +131,11 @@ class Experiment:
         try:
             return str(parse_mask(mask))
         except ValueError as error:
-            if not self.variants:
+            if not self.variants or "unknown mask strategy" not in str(error):
                 raise
-            raise ValueError(
-                f"{mask!r} is neither a variant{did_you_mean(mask, self.variants)} (known: {', '.join(self.variants)}) nor a "
-                f"mask specification ({error})"
-            ) from None
+            near = did_you_mean(mask, self.variants)
+            known = "" if near else f" ({', '.join(self.variants)})"
+            raise ValueError(f"{mask!r} is neither a variant{known} nor a mask{near}") from None
 
     def spec(self, task: str, mask: str, seed: int) -> RunSpec:
         """The resolved specification of one run; `mask` is one of the experiment's."""
@@ -148,50 +164,38 @@ class Experiment:
         return {**values, "masks": list(self.masks), "seeds": list(self.seeds), "tasks": dict(self.tasks)}
 
     @classmethod
-    def from_dict(cls, values: Any, folder: Path | str = "", inside: tuple[Path, ...] = ()) -> "Experiment":
+    def from_dict(cls, values: Any, files: tuple[Path, ...] = ()) -> "Experiment":
         """Makes a resolved experiment from a mapping; whatever is wrong in it raises `ValueError`.
 
         Args:
-            values: the fields.
-            folder: what the paths of recipes start from.
-            inside: the files that are being read, the outermost first: a recipe is none of them.
+            values: the fields; what a comparison records beside them (`RECORDED`) is passed over.
+            files: that are being read, the outermost first: paths of recipes start from the last one's folder.
         """
+        if isinstance(values, dict):
+            values = {name: value for name, value in values.items() if name not in RECORDED}
         experiment = parse(cls, values, "experiment")
         tasks = {
-            task: with_recipe(task, settings, experiment.defaults, partial(cls._recipe, task, folder, inside))
+            task: with_recipe(task, settings, experiment.defaults, partial(cls._recipe, task, files))
             for task, settings in experiment.tasks.items()
         }
         return replace(experiment, tasks=tasks).resolved()
 
     @classmethod
-    def from_yaml(cls, path: Path | str, inside: tuple[Path, ...] = ()) -> "Experiment":
+    def from_yaml(cls, path: Path | str, files: tuple[Path, ...] = ()) -> "Experiment":
         """Reads an experiment from a YAML or JSON file; the paths of its recipes start from that file's folder.
 
         The `experiment.json` of a comparison gives what that comparison was asked for, whatever has become of its recipe.
         """
-        path = Path(path)
-        values = read_yaml(path)
-        if "format" not in values:
-            return cls.from_dict(values, path.parent, (*inside, path.resolve()))
-        missing = sorted({entry.name for entry in fields(cls)} - {"variants"} - values.keys())
-        if values["format"] != 1 or missing:
-            lacks = f"it lacks {', '.join(missing)}" if missing else f"format is {values['format']!r}; allowed: 1"
-            raise ValueError(f"{path} is not what `semfocus compare` records of a comparison: {lacks}")
-        asked = {name: value for name, value in values.items() if name not in RECORDED}
-        experiment = cls.from_dict(asked, path.parent, (*inside, path.resolve()))
-        if values.get("units", names := [unit.name for unit in experiment.units()]) != names:
-            raise ValueError(f"{path} is damaged: its units are not those of its tasks, masks and seeds")
-        return experiment
+        return cls.from_dict(read_yaml(path), (*files, Path(path).resolve()))
 
     @classmethod
-    def _recipe(cls, task: str, folder: Path | str, inside: tuple[Path, ...], name: str) -> dict[str, Any]:
+    def _recipe(cls, task: str, files: tuple[Path, ...], name: str) -> dict[str, Any]:
         """All settings of `task` in the experiment file that another one names."""
-        path = Path(folder) / name
+        path = (files[-1].parent if files else Path()) / name
         try:
-            if path.resolve() in inside:
-                circle = [*inside[inside.index(path.resolve()) :], path]
-                raise ValueError(f"recipes go in a circle ({' → '.join(file.name for file in circle)})")
-            recipe = cls.from_yaml(path, inside)
+            if path.resolve() in files:
+                raise ValueError("recipes go in a circle")
+            recipe = cls.from_yaml(path, files)
             if task not in recipe.tasks:
                 raise ValueError(f"it is for {', '.join(recipe.tasks)}; allowed here: a recipe for {task}")
         except OSError as error:
@@ -204,7 +208,7 @@ class Experiment:
 def changed_note(base: Experiment, changed: Experiment) -> str | None:
     """What a report says of an experiment that a command line changed: each setting, old → new. None: nothing was changed.
 
-    The base's note stands before it, unless sizes were changed, of which it speaks.
+    The base's note stands before it, unless sizes, tasks or seeds were changed, of which it speaks.
     """
     changes = []
     for name in ("masks", "seeds"):
@@ -219,12 +223,13 @@ def changed_note(base: Experiment, changed: Experiment) -> str | None:
             before, after = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
             for key in after.keys() | before.keys():
                 # What is recorded does not change what is trained.
-                if before.get(key) != after.get(key) and key != "training.analysis_every":
+                if before.get(key) != after.get(key) and key not in RECORDING:
                     settings[f"{key} {before.get(key)} → {after.get(key)}"] = None
     changes += sorted(settings)
     if not changes:
         return None
-    resized = any(not key.startswith("training.") for key in settings)
+    resized = base.seeds != changed.seeds or set(base.tasks) != set(changed.tasks)
+    resized = resized or any(not key.startswith("training.") for key in settings)
     change = "; ".join(changes)
     if base.name.endswith(CHANGED):  # its note has the first change, which still holds
         return f"{base.note} Changed once more: {change}."

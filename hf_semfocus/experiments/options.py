@@ -1,6 +1,7 @@
 """Options on their way to a specification: read from YAML, laid over each other, checked by pydantic."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,21 +57,37 @@ def nested(named: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
 
 
 def parse(cls: type[T], values: Any, what: str) -> T:
-    """An instance of a pydantic dataclass from a mapping; one that is an instance already comes back as it is.
-
-    Raises:
-        ValueError: in one line, the field, its value and what is allowed; for an unknown field the nearest known one.
-    """
+    """An instance of a class with :func:`one_line_errors` from a mapping; one that is an instance already comes back as it is."""
     if isinstance(values, cls):
         return values
     if not isinstance(values, Mapping):
         raise ValueError(f"{what} is {values!r}; allowed: a mapping of options")
-    try:
-        return cls(**{str(name): value for name, value in values.items()})
-    except ValidationError as error:
-        # A mistyped name may be why another is missing.
-        first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
-        raise ValueError(_one_line(first, [entry.name for entry in fields(cls)], what)) from None  # type: ignore[arg-type]
+    return cls(**{str(name): value for name, value in values.items()})
+
+
+def one_line_errors(what: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator for a pydantic dataclass: what it refuses is a `ValueError` in one line, as everywhere.
+
+    The line has the field, its value and what is allowed; for an unknown field the nearest known one.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        made: Any = cls
+        make = made.__init__
+
+        @functools.wraps(make)
+        def init(self: T, *given: Any, **named: Any) -> None:
+            try:
+                make(self, *given, **named)
+            except ValidationError as error:
+                # A mistyped name may be why another is missing.
+                first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
+                raise ValueError(_one_line(first, [entry.name for entry in fields(cls)], what)) from None  # type: ignore[arg-type]
+
+        made.__init__ = init
+        return cls
+
+    return decorate
 
 
 def _one_line(error: Any, known: list[str], what: str) -> str:

@@ -14,9 +14,9 @@ from ..data.options import SIZES, check_options, parse_length
 from ..data.tasks import get_task
 from ..files import source_digest
 from ..model.mask_strategies import mask_parts, parse_mask
-from ..text import did_you_mean
+from ..text import did_you_mean, mask_slug
 from .imports import import_strategies
-from .options import STRICT, parse
+from .options import STRICT, one_line_errors, parse
 
 if TYPE_CHECKING:
     from ..model.configuration_semfocus import SemFocusConfig
@@ -51,6 +51,7 @@ def spread_seed(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0]) & 0x7FFFFFFF
 
 
+@one_line_errors("training")
 @dataclass(frozen=True, config=STRICT)
 class TrainingOptions:
     """How a run is trained: the same for every mask of a comparison.
@@ -67,11 +68,11 @@ class TrainingOptions:
         tau: training accuracy (whole-sequence accuracy for sequence tasks) that counts as learnt.
         heldout_split: what "held-out" means: "test", or "validation" where something is chosen by it; `test` is then not looked at.
         heldout_tau: the run stops early once training accuracy is ≥ `tau` and held-out accuracy ≥ `heldout_tau`.
-        stop_early: whether to stop then (or as `patience_share` says), or to use the whole budget.
+        stop_early: whether to stop then (or as `patience_share` says), or to use all of the budget.
         patience_share: where it is given, a run stops once it has settled instead. With t the first epoch whose training accuracy is
             ≥ `tau`, and n = max(`patience_min`, ⌈`patience_share` · t⌉), it has settled at the first epoch e ≥ t + n at which held-out
             accuracy is not rising: the best of the last n epochs, e − n + 1 … e, is not above the best of epochs 1 … e − n by more than
-            `patience_rise`. The rule looks at nothing but this run's own history, and never ends a run that has not reached `tau`.
+            `patience_rise`. The rule looks at nothing but this run's history, and never ends a run that has not reached `tau`.
         patience_min: the least n, in epochs.
         patience_rise: how much better held-out accuracy must have become to count as rising. 0.01 is about a standard error on 2,000
             rows.
@@ -79,7 +80,7 @@ class TrainingOptions:
         shorten_evaluation: leave out what of that evaluation decides nothing. It ends as soon as so many rows are wrong that accuracy
             cannot be ≥ `tau`: then all the others being right would not make it so, and no epoch at `tau` is missed. After the first
             epoch at `tau` it is made only where the run may stop by it: without `patience_share`, where held-out accuracy is ≥
-            `heldout_tau`. The epoch that ends the run and the one whose weights are kept are evaluated whole. Where it was not,
+            `heldout_tau`. The epoch that ends the run and the one whose weights are kept are evaluated in full. Where it was not,
             `train_accuracy` is None in the history; `running_loss` and `running_accuracy` (means over the epoch's steps, in training
             mode) are there for each epoch.
         keep: "last", or "best": the weights of the epoch with the best *validation* accuracy are the ones saved.
@@ -138,6 +139,7 @@ def _length(value: Any) -> int | tuple[int, int] | None:
     raise ValueError(f"length is {value!r}; allowed: a number, or a range such as 500-600")
 
 
+@one_line_errors("run")
 @dataclass(frozen=True, config=STRICT)
 class RunSpec:
     """One run: a task's data, a mask, a model and how it is trained. Equal specifications give equal results.
@@ -296,15 +298,6 @@ class RunSpec:
         return parse(cls, values, "run").resolved()
 
 
-def mask_slug(mask: str) -> str:
-    """A mask specification, or the name of a variant, as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
-
-    >>> mask_slug("random:5;seed=0+sink:1")
-    'random-5-seed-0_sink-1'
-    """
-    return mask.translate(str.maketrans(":;=+", "---_"))
-
-
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings with dotted names: {"model": {"hidden_size": 64}} → {"model.hidden_size": 64}."""
     flattened: dict[str, Any] = {}
@@ -319,7 +312,6 @@ def difference(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> str | No
     What `UNTRAINED` names may differ; of a user's file its content counts (`mask_source`, `task_source`). A setting that
     the earlier one was written without has its default.
     """
-
     defaults = {f"training.{entry.name}": entry.default for entry in fields(TrainingOptions)}
     old, new = {**defaults, **flat(earlier)}, flat(later)
     for key in [*new, *old]:

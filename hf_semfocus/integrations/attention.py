@@ -92,7 +92,7 @@ def _refuse(
             f"{who}: keys that stand for several tokens (compressor) are not supported by sparse attention"
         )
     if arguments.get("cu_seq_lens_q") is not None:
-        raise ValueError(f"{who}: texts packed in a row are told by position_ids, not by cu_seq_lens_q")
+        raise ValueError(f"{who}: texts packed in a row are given by position_ids, not by cu_seq_lens_q")
     if attention_mask is None:
         if sliding_window is not None:
             raise ValueError(f"{who}: a sliding window needs a mask that holds it, and the model gave none")
@@ -125,8 +125,8 @@ def _causal(queries: int, keys: int, device: torch.device) -> torch.Tensor | Non
     """Keys up to each query's own, ``(1, 1, Q, K)``; queries are the last ones."""
     if queries == 1:
         return None
-    own = torch.arange(keys - queries, keys, device=device).unsqueeze(-1)
-    return (torch.arange(keys, device=device) <= own)[None, None]
+    position = torch.arange(keys - queries, keys, device=device).unsqueeze(-1)
+    return (torch.arange(keys, device=device) <= position)[None, None]
 
 
 def _one_dtype(

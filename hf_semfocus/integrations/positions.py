@@ -94,8 +94,8 @@ def _packed_texts(mask_function: Any) -> torch.Tensor | None:
         if name == "packed_sequence_mask":
             return value
         for part in value if isinstance(value, tuple) else (value,):
-            if inspect.isfunction(part) and (found := _packed_texts(part)) is not None:
-                return found
+            if inspect.isfunction(part) and (numbers := _packed_texts(part)) is not None:
+                return numbers
     return None
 
 

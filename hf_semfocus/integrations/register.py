@@ -160,11 +160,11 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
         raise ValueError(
             f"the forward pass that looks whether {kind} uses {name!r} failed ({type(error).__name__}: {reason}); {what_to_do}"
         ) from error
-    own = [path for path, module in model.named_modules() if module in watch.attended - watch.called]
+    uncalled = [path for path, module in model.named_modules() if module in watch.attended - watch.called]
     idle = [path for path, module in attention_modules(model).items() if module not in watch.ran]
     wrong = []
-    if own:
-        wrong.append(f"attention layers that did not call it: {_listed(own)}")
+    if uncalled:
+        wrong.append(f"attention layers that did not call it: {_listed(uncalled)}")
     if idle:
         wrong.append(f"layers that did not run: {_listed(idle)}")
     if not watch.called and not wrong:
@@ -182,9 +182,11 @@ def _listed(paths: list[str]) -> str:
 
 def attention_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """The innermost modules that are called attention, by path: what did not run can be known by its name alone."""
-    found = {
+    modules = {
         path: part for path, part in model.named_modules() if re.search(r"Attention(?!.*Pool)", type(part).__name__)
     }
     return {
-        path: part for path, part in found.items() if not any(other.startswith(f"{path}.") for other in found if path)
+        path: part
+        for path, part in modules.items()
+        if not any(other.startswith(f"{path}.") for other in modules if path)
     }

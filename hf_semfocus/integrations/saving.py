@@ -77,15 +77,17 @@ def chosen_attention(config: PreTrainedConfig) -> str | dict[str, Any] | None:
         A name if the model and all its parts use it; names by part (``""``: the model itself) if only some do, in the form
         that ``attn_implementation=`` takes; None if none does.
     """
-    own = config._attn_implementation if is_ours(config._attn_implementation) else None
+    of_model = config._attn_implementation if is_ours(config._attn_implementation) else None
     parts = {
         key: chosen_attention(part)
         for key in config.sub_configs
         if isinstance(part := getattr(config, key, None), PreTrainedConfig)
     }
-    if all(part == own for part in parts.values()):
-        return own
-    return ({} if own is None else {"": own}) | {key: part for key, part in parts.items() if part is not None}
+    if all(part == of_model for part in parts.values()):
+        return of_model
+    return ({} if of_model is None else {"": of_model}) | {
+        key: part for key, part in parts.items() if part is not None
+    }
 
 
 def is_ours(implementation: str | None) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from .mask_base import MaskStrategy, check_valid, first_valid_key
+from .mask_base import MaskStrategy
+from .mask_inputs import check_valid, first_valid_key
 from .mask_registry import parse_mask
 from .sparse_normalizers import normalizer_named
 

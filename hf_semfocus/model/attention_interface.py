@@ -14,7 +14,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .attention_call import AttentionCall
 from .attention_reference import attend_by_reference
 from .attention_sparse import attend
-from .mask_base import MaskStrategy, first_valid_key
+from .mask_base import MaskStrategy
+from .mask_inputs import first_valid_key
 
 IMPLEMENTATION = "semfocus"
 
@@ -197,11 +198,11 @@ def semfocus_mask(*args: Any, **kwargs: Any) -> torch.Tensor:
     """The mask for ``"semfocus"``: always a bool tensor ``(B, 1, Q, K)``, never None.
 
     Transformers lets a mask builder answer None for "nothing to mask", and then trusts the attention function to be
-    causal by itself where it must be. Ours is told everything by its mask.
+    causal by itself where it must be. Ours gets everything from its mask.
     """
     kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     mask = sdpa_mask(*args, **kwargs)
-    assert mask is not None, "a mask builder told not to skip returned no mask"
+    assert mask is not None, "a mask builder that must not skip returned no mask"
     return mask
 
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from .attention_call import AttentionCall
 from .attention_reference import repeat_heads
 from .dropout import draws_places, dropped_places
-from .mask_base import compute_dtype, without_autocast
+from .mask_inputs import compute_dtype, without_autocast
 from .mask_positions import Full
 from .sparse_normalizers import normalizer_named, scores_gradient
 
@@ -55,7 +55,7 @@ class _AttendWithWeights(torch.autograd.Function):
             if places is not None:
                 grad_weights.view(-1).index_fill_(0, places, 0.0)
             elif dropped is not None:
-                # A weight that is 0 has no gradient through the normalizer either, so it need not be told from a dropped one.
+                # A weight that is 0 has no gradient through the normalizer either, so it need not be distinguished from a dropped one.
                 grad_weights = grad_weights * (dropped != 0)
             grad_scores = scores_gradient(ctx.normalizer, weights, grad_weights)
             grad_query = _product(grad_scores, key, ctx.scale)

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from .attention_call import AttentionCall
-from .mask_base import MaskStrategy, compute_dtype, without_autocast
+from .mask_base import MaskStrategy
+from .mask_inputs import compute_dtype, without_autocast
 from .sparse_normalizers import normalizer_named
 
 

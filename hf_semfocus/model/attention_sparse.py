@@ -28,7 +28,8 @@ from .attention_lists import CHUNK_SCORES, CHUNK_SCORES_ELSEWHERE, attend_to_lis
 from .attention_masked import masked_attention
 from .attention_reference import attend_by_reference, repeat_heads
 from .attention_tiles import attend_in_tiles
-from .mask_base import MaskStrategy, compute_dtype, first_valid_key, without_autocast
+from .mask_base import MaskStrategy
+from .mask_inputs import compute_dtype, first_valid_key, without_autocast
 from .mask_positions import Full
 
 PATHS = ("dense", "masked", "chunked", "tiles", "lists")

@@ -117,12 +117,7 @@ class _AttendInTiles(torch.autograd.Function):
         dropout: float,
     ) -> torch.Tensor:
         # query (B, G, n, R·c, T), key and value (B, G, K, T); keep (B or 1, G or 1, n, R or 1, c, w + m)
-        pieces = []
-        if cut is not None:
-            pieces.append(torch.matmul(query, _stretches(key, cut).transpose(-1, -2)))
-        if columns.numel():
-            pieces.append(torch.matmul(query, _rows_at(key, columns).transpose(-1, -2)))
-        scores = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+        scores = _products(query, key, columns, cut)
         tiles, tile = keep.shape[2], keep.shape[4]
         by_head = scores.unflatten(3, (-1, tile))
         weights = by_head.mul_(scale).masked_fill_(~keep, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -138,12 +133,7 @@ class _AttendInTiles(torch.autograd.Function):
         query, key, value, weights, columns, dropout_mask = ctx.saved_tensors
         cut, width = ctx.cut, 0 if ctx.cut is None else ctx.cut.stretch
         dropped = weights if dropout_mask is None else weights * dropout_mask
-        pieces = []
-        if cut is not None:
-            pieces.append(torch.matmul(grad_output, _stretches(value, cut).transpose(-1, -2)))
-        if columns.numel():
-            pieces.append(torch.matmul(grad_output, _rows_at(value, columns).transpose(-1, -2)))
-        grad_weights = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+        grad_weights = _products(grad_output, value, columns, cut)
         if dropout_mask is not None:
             grad_weights = grad_weights * dropout_mask
         grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(ctx.scale)
@@ -167,6 +157,14 @@ def _rows_at(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """``(B, G, K, T)`` at key indices ``(B, m)`` → ``(B, G, 1, m, T)``."""
     index = columns[:, None, :, None].expand(-1, rows.shape[1], -1, rows.shape[-1])
     return rows.gather(2, index).unsqueeze(2)
+
+
+def _products(tiles: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, cut: Tiling | None) -> torch.Tensor:
+    """``(B, G, n, R·c, T)`` with the ``(B, G, K, T)`` rows that each tile looks at → ``(B, G, n, R·c, w + m)``."""
+    looked_at = [] if cut is None else [_stretches(rows, cut)]
+    looked_at += [_rows_at(rows, columns)] if columns.numel() else []
+    pieces = [torch.matmul(tiles, piece.transpose(-1, -2)) for piece in looked_at]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
 
 
 def _weighted_values(

@@ -7,84 +7,16 @@ fields, and it has one method to write, :meth:`MaskStrategy.pattern` (fixed by p
 Shapes: B batch, H heads, Q queries, K keys. Rows are queries.
 """
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
 import torch
 
-from .mask_parameters import allowed_words, is_allowed, largest, parameter
+from .mask_inputs import MaskContext, check_valid, first_valid_key, positions_of
+from .mask_parameters import allowed_words, is_allowed, parameter
 from .mask_state import MaskState
 from .mask_structure import Structure
-
-
-@dataclasses.dataclass
-class MaskContext:
-    """What a strategy may look at besides the scores.
-
-    Attributes:
-        query: ``(B, H, Q, T)`` or None, the queries.
-        key: ``(B, H_kv, K, T)`` or None, the keys.
-        query_positions: int64, broadcastable to ``(B, 1, Q, 1)``: the position of each query in the text.
-        key_positions: int64, broadcastable to ``(B, 1, 1, K)``: the position of each key; the first valid key has
-            position 0, padding in front of it has negative positions.
-        state: what the layer has learnt for the strategy (:meth:`MaskState.read`), or None.
-    """
-
-    query: torch.Tensor | None
-    key: torch.Tensor | None
-    query_positions: torch.Tensor
-    key_positions: torch.Tensor
-    state: Any = None
-
-    def query_and_key(self, mask: "MaskStrategy") -> tuple[torch.Tensor, torch.Tensor]:
-        """`query` and `key`, or a ``ValueError`` that says that `mask` needs them."""
-        if self.query is None or self.key is None:
-            raise ValueError(f"mask {str(mask)!r} looks at queries and keys; give them: mask(scores, query=…, key=…)")
-        return self.query, self.key
-
-
-def _positions(
-    given: torch.Tensor | None, name: str, count: int, start: int, first: torch.Tensor | None, device: torch.device
-) -> torch.Tensor:
-    """Positions as ``(1 or B, 1, count)``: those given, or ``start, start + 1, …`` counted from the first valid key."""
-    if given is not None:
-        if given.dim() not in (1, 2) or given.shape[-1] != count:
-            raise ValueError(f"{name} must have shape ({count},) or (batch, {count}), got {tuple(given.shape)}")
-        return (given if given.dim() == 2 else given[None])[:, None, :].to(device=device, dtype=torch.int64)
-    steps = torch.arange(start, start + count, device=device)[None, None, :]
-    return steps if first is None else steps - first
-
-
-def first_valid_key(valid: torch.Tensor) -> torch.Tensor:
-    """Index of the first key that any query of an example may see.
-
-    Args:
-        valid: bool, broadcastable to ``(B, H, Q, K)``.
-
-    Returns:
-        int64 ``(B, 1, 1)``; 0 where no key is valid.
-
-    Example:
-        >>> first_valid_key(torch.tensor([[[[False, False, True, True]]]])).item()
-        2
-    """
-    seen = valid.reshape(valid.shape[0], -1, valid.shape[-1]).any(dim=1)
-    return seen.to(torch.uint8).argmax(dim=-1)[:, None, None]
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which scores are accumulated: fp64 for fp64 inputs, fp32 for everything else."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def without_autocast(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
-    """A context in which autocast does not round: selection needs scores as they were accumulated."""
-    # Autocast does not know the meta device, on which shapes are computed.
-    kind = tensor.device.type
-    return contextlib.nullcontext() if kind == "meta" else torch.autocast(device_type=kind, enabled=False)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(parameter,))
@@ -150,17 +82,10 @@ class MaskStrategy:
 
     def __post_init__(self) -> None:
         for name, kind in self.parameter_types.items():
-            limits = self.parameter_limits[name]
-            if kind not in (int, float, str):
-                continue
             value = getattr(self, name)
-            if not is_allowed(value, kind, limits):
-                allowed = allowed_words(kind, limits)
-                if kind is int and isinstance(value, int) and value > largest(kind):
-                    allowed += " and <= 2**62"
-                raise ValueError(
-                    f"mask strategy {self.name or type(self).__name__!r} needs {name}, {allowed}; got {value!r}"
-                )
+            if kind in (int, float, str) and not is_allowed(value, kind, self.parameter_limits[name]):
+                who = self.name or type(self).__name__
+                raise ValueError(f"mask strategy {who!r} needs {name}, {self.describe_parameter(name)}; got {value!r}")
             if kind is float:
                 object.__setattr__(self, name, float(value))
 
@@ -291,10 +216,10 @@ class MaskStrategy:
         context = MaskContext(
             query=query,
             key=key,
-            query_positions=_positions(
+            query_positions=positions_of(
                 query_positions, "query_positions", queries, offset, first, scores.device
             ).unsqueeze(-1),
-            key_positions=_positions(key_positions, "key_positions", keys, 0, first, scores.device).unsqueeze(-2),
+            key_positions=positions_of(key_positions, "key_positions", keys, 0, first, scores.device).unsqueeze(-2),
             state=state,
         )
         if self.limited_to_pattern:
@@ -317,7 +242,7 @@ class MaskStrategy:
         return self.input_dependent and type(self).pattern is not MaskStrategy.pattern
 
     def _checked(self, kept: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """What a strategy returned, if it can be a mask of these scores: a user's own may be wrong."""
+        """What a strategy returned, if it can be a mask of these scores: a user's may be wrong."""
         fits = isinstance(kept, torch.Tensor) and kept.dtype == torch.bool and kept.dim() <= 4
         if not fits or any(
             size not in (1, full) for size, full in zip(kept.shape[::-1], scores.shape[::-1], strict=False)
@@ -330,7 +255,7 @@ class MaskStrategy:
         return kept
 
     def on_positions(self, queries: int, keys: int | None = None, device: Any = None) -> torch.Tensor:
-        """The kept keys of a text without padding, for strategies that neither look at the scores nor draw anew.
+        """The kept keys of a text without padding, for strategies that neither look at the scores nor draw again in each call.
 
         Args:
             queries: number of queries (the length, in self-attention).
@@ -341,32 +266,14 @@ class MaskStrategy:
             bool ``(queries, keys)``.
 
         Raises:
-            ValueError: if the strategy looks at the scores, or draws anew in each call.
+            ValueError: if the strategy looks at the scores, or draws again in each call.
 
         Example:
             >>> parse_mask("banded:3").on_positions(3).int().tolist()
             [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
         """
         if not self.fixed:
-            why = "depends on the scores" if self.input_dependent else "draws anew in each call"
+            why = "depends on the scores" if self.input_dependent else "draws again in each call"
             raise ValueError(f"mask {str(self)!r} {why}: it has no pattern fixed by positions")
         shape = (1, 1, queries, queries if keys is None else keys)
         return self(torch.zeros(shape, device=device))[0, 0]
-
-
-def check_valid(valid: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """`valid` with four dimensions, the last one full, or a ``ValueError`` that says what does not fit.
-
-    Args:
-        valid: bool, broadcastable to `shape`.
-        shape: (batch, heads, queries, keys).
-    """
-    if valid.dtype != torch.bool:
-        raise ValueError(f"valid must be boolean, got {valid.dtype}")
-    if valid.dim() > 4 or any(
-        size not in (1, full) for size, full in zip(valid.shape[::-1], shape[::-1], strict=False)
-    ):
-        raise ValueError(f"valid {tuple(valid.shape)} does not broadcast to scores {tuple(shape)}")
-    valid = valid.reshape((1,) * (4 - valid.dim()) + tuple(valid.shape))
-    # One column for all keys would hide where the first valid key is.
-    return valid.expand(*valid.shape[:-1], shape[-1])

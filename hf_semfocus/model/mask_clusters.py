@@ -8,8 +8,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .mask_base import MaskContext, MaskStrategy, without_autocast
+from .mask_base import MaskStrategy
 from .mask_hashes import hyperplanes
+from .mask_inputs import MaskContext, without_autocast
 from .mask_parameters import parameter
 from .mask_registry import register_mask_strategy
 from .mask_state import Copy, MaskState

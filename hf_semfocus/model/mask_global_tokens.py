@@ -2,7 +2,8 @@
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy
+from .mask_base import MaskStrategy
+from .mask_inputs import MaskContext
 from .mask_state import MaskState
 from .mask_structure import Structure
 
@@ -20,20 +21,9 @@ class WithGlobalTokens(MaskStrategy):
     mask: MaskStrategy
     g: int
 
-    @property
-    def input_dependent(self) -> bool:  # type: ignore[override]
-        """Whether `mask` depends on the scores."""
-        return self.mask.input_dependent
-
-    @property
-    def redrawn(self) -> bool:  # type: ignore[override]
-        """Whether `mask` draws anew in each call."""
-        return self.mask.redrawn
-
-    @property
-    def row_by_row(self) -> bool:  # type: ignore[override]
-        """Whether `mask` looks at no other query."""
-        return self.mask.row_by_row
+    def __post_init__(self) -> None:
+        for name in ("input_dependent", "redrawn", "row_by_row"):  # as `mask` has them
+            object.__setattr__(self, name, getattr(self.mask, name))
 
     def structure(self, keys: int) -> Structure | None:
         """Everything if `mask` keeps everything, else not known; see :meth:`MaskStrategy.structure`."""

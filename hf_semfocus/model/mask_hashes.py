@@ -4,7 +4,8 @@ import functools
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy, without_autocast
+from .mask_base import MaskStrategy
+from .mask_inputs import MaskContext, without_autocast
 from .mask_parameters import parameter
 from .mask_positions import position_hash
 from .mask_registry import register_mask_strategy

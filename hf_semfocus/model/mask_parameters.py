@@ -5,6 +5,9 @@ import re
 import sys
 from typing import Any
 
+# Whole numbers meet int64 positions, and are added to them.
+LARGEST = {int: 2**62, float: sys.float_info.max}
+
 
 def parameter(
     default: Any = dataclasses.MISSING,
@@ -53,11 +56,6 @@ def allowed_words(kind: type, limits: dict[str, Any]) -> str:
     return " ".join([words, " and ".join(bounds)]).strip()
 
 
-def largest(kind: type) -> float:
-    """Whole numbers meet int64 positions, and are added to them."""
-    return 2**62 if kind is int else sys.float_info.max
-
-
 def is_allowed(value: Any, kind: type, limits: dict[str, Any]) -> bool:
     """Whether a parameter of this type and with these limits may take a value."""
     if limits.get("choices") and value not in limits["choices"]:
@@ -67,10 +65,9 @@ def is_allowed(value: Any, kind: type, limits: dict[str, Any]) -> bool:
     # bool is an int to Python, not to a reader of `topk:True`.
     if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
         return False
-    if not abs(value) <= largest(kind):
-        return False
     return (
-        (limits.get("minimum") is None or value >= limits["minimum"])
+        abs(value) <= LARGEST[kind]
+        and (limits.get("minimum") is None or value >= limits["minimum"])
         and (limits.get("maximum") is None or value <= limits["maximum"])
         and (limits.get("above") is None or value > limits["above"])
         and not (limits.get("odd") and value % 2 == 0)

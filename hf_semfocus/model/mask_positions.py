@@ -5,7 +5,8 @@ Positions count from the first valid key, so left padding moves every pattern wi
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy
+from .mask_base import MaskStrategy
+from .mask_inputs import MaskContext
 from .mask_parameters import parameter
 from .mask_registry import register_mask_strategy
 from .mask_structure import Structure
@@ -201,19 +202,19 @@ def smallest_ranks(
     keys = key_positions.shape[-1]
     copies = max(1 if valid is None else valid.shape[0] * valid.shape[1], len(query_positions))
     step = max(1, CHUNK_HASHES // (keys * copies))
-    found = []
+    parts = []
     for low in range(0, query_positions.shape[2], step):
         rows = slice(low, low + step)
         part = valid if valid is None or valid.shape[2] == 1 else valid[:, :, rows]
         rank = _rank(query_positions[:, :, rows], key_positions, seed, part)
-        found.append(rank.topk(min(r, keys), largest=False))
-    ranks, places = (torch.cat(pieces, dim=2) for pieces in zip(*found, strict=True))
+        parts.append(rank.topk(min(r, keys), largest=False))
+    ranks, places = (torch.cat(pieces, dim=2) for pieces in zip(*parts, strict=True))
     return places, ranks != torch.iinfo(torch.int64).max
 
 
 @register_mask_strategy("redraw")
 class Redraw(MaskStrategy):
-    """A control: k keys a query, drawn anew in each forward pass, uniformly among its valid keys and with replacement.
+    """A control: k keys a query, drawn again in each forward pass, uniformly among its valid keys and with replacement.
 
     So a query keeps 1 to min(k, valid) distinct keys, other ones in each layer, head, example and call, in training and in
     evaluation. They are drawn from torch's global generator of the scores' device: ``torch.manual_seed`` repeats them.

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy
+from .mask_base import MaskStrategy
+from .mask_inputs import MaskContext
 from .mask_state import MaskState, UnionState
 from .mask_structure import Structure
 
@@ -32,30 +33,11 @@ class MaskUnion(MaskStrategy):
 
     parts: tuple[MaskStrategy, ...]
 
-    @property
-    def input_dependent(self) -> bool:  # type: ignore[override]  # a union depends on scores when a part does
-        """Whether any part depends on the scores."""
-        return any(part.input_dependent for part in self.parts)
-
-    @property
-    def redrawn(self) -> bool:  # type: ignore[override]
-        """Whether any part draws anew in each call."""
-        return any(part.redrawn for part in self.parts)
-
-    @property
-    def row_by_row(self) -> bool:  # type: ignore[override]
-        """Whether no part looks at other queries."""
-        return all(part.row_by_row for part in self.parts)
-
-    @property
-    def counts_queries(self) -> bool:  # type: ignore[override]
-        """Whether any part does."""
-        return any(part.counts_queries for part in self.parts)
-
-    @property
-    def counts_keys(self) -> bool:  # type: ignore[override]
-        """Whether any part does."""
-        return any(part.counts_keys for part in self.parts)
+    def __post_init__(self) -> None:
+        # What the classes of other strategies say follows from the parts here.
+        for name in ("input_dependent", "redrawn", "counts_queries", "counts_keys"):
+            object.__setattr__(self, name, any(getattr(part, name) for part in self.parts))
+        object.__setattr__(self, "row_by_row", all(part.row_by_row for part in self.parts))
 
     def structure(self, keys: int) -> Structure | None:
         """The union of the parts' structures; None if one of them is not known."""
@@ -127,12 +109,12 @@ def mask_strategy_class(name: str) -> type[MaskStrategy]:
     """The class registered under `name`.
 
     Raises:
-        ValueError: if there is none; the message has the known names and the nearest one.
+        ValueError: if there is none; the message has the nearest name.
     """
     if name not in _REGISTRY:
-        nearest = difflib.get_close_matches(name, _REGISTRY, n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"unknown mask strategy {name!r}; known: {', '.join(list_mask_strategies())}{hint}")
+        nearest = difflib.get_close_matches(name, _REGISTRY, n=2, cutoff=0.5)
+        hint = f" (did you mean {' or '.join(map(repr, nearest))}?)" if nearest else ""
+        raise ValueError(f"unknown mask strategy {name!r}{hint}; `semfocus masks` lists them")
     return _REGISTRY[name]
 
 

@@ -4,7 +4,8 @@ from fractions import Fraction
 
 import torch
 
-from .mask_base import MaskContext, MaskStrategy
+from .mask_base import MaskStrategy
+from .mask_inputs import MaskContext
 from .mask_parameters import parameter
 from .mask_registry import register_mask_strategy
 from .mask_structure import Structure

@@ -1,8 +1,9 @@
 """All mask strategies under one name. Importing this registers those that come with the package."""
 
-from .mask_base import MaskContext, MaskStrategy, first_valid_key
+from .mask_base import MaskStrategy
 from .mask_clusters import Cluster
 from .mask_hashes import LSH
+from .mask_inputs import MaskContext, first_valid_key
 from .mask_parameters import parameter
 from .mask_positions import Banded, Block, Full, Global, Random, Redraw, Sink, Strided
 from .mask_registry import (

@@ -23,7 +23,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils.generic import can_return_tuple
+from transformers.utils.generic import ModelOutput, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_call import AttentionCall
@@ -41,8 +41,9 @@ from .attention_reference import scores_of
 from .attention_sparse import choose_path
 from .configuration_semfocus import SemFocusConfig
 from .dropout import Dropout, relu_dropped
-from .mask_base import MaskStrategy, compute_dtype
+from .mask_base import MaskStrategy
 from .mask_extensions import __doc__ as _extensions  # noqa: F401  # imported for what it registers
+from .mask_inputs import compute_dtype
 from .mask_state import MaskState
 
 __all__ = [
@@ -69,8 +70,8 @@ class LearnedPositions(nn.Embedding):
         self, positions_BL: torch.Tensor | None, length: int, dtype: torch.dtype
     ) -> torch.Tensor:
         """``(B or 1, L, d)`` in `dtype`; positions None means 0, 1, …"""
-        found = self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
-        return found.to(dtype)
+        vectors = self.weight[None, :length] if positions_BL is None else super().forward(positions_BL)
+        return vectors.to(dtype)
 
 
 class GlobalTokens(nn.Embedding):
@@ -604,20 +605,6 @@ class SemFocusPreTrainedModel(PreTrainedModel):
         else:
             init.uniform_(module.weight, -bound, bound, generator=generator)
 
-    def _encode(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        others: dict[str, Any],
-    ) -> tuple[torch.Tensor, BaseModelOutput, int]:
-        """The last states of a head's encoder, all that it gives, and the length of the input, which it may have lengthened."""
-        others["return_dict"] = True  # the head's own decorator makes the tuple, also where the config asks for one
-        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **others)
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        assert given is not None  # the encoder has refused it
-        return outputs.last_hidden_state, outputs, given.shape[1]
-
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """The implementation to use; None means ours.
 
@@ -768,7 +755,49 @@ def pool(hidden_BLd: torch.Tensor, valid_BL: torch.Tensor | None, how: str, leng
     return hidden_BLd.gather(1, index[:, None, None].expand(-1, 1, hidden_BLd.shape[-1])).squeeze(1)
 
 
-class _SemFocusClassifier(SemFocusPreTrainedModel):
+class _SemFocusHead(SemFocusPreTrainedModel):
+    """An encoder, and what makes logits of its states, and a loss of logits and labels."""
+
+    output_type: type[ModelOutput]
+
+    def _logits(self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None, length: int) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, num_items: Any) -> torch.Tensor:
+        return self.loss_function(logits=logits, labels=labels, config=self.config, num_items_in_batch=num_items)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Predict.
+
+        Args:
+            labels: what the class says; None: no loss.
+
+        The other arguments are those of :class:`SemFocusModel`.
+
+        Returns:
+            The logits that the class says, and the mean loss over what is labelled where labels are given.
+        """
+        num_items = kwargs.pop("num_items_in_batch", None)
+        kwargs["return_dict"] = True  # this decorator makes the tuple, also where the config asks for one
+        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        assert given is not None  # the encoder has refused it
+        logits = self._logits(outputs.last_hidden_state, attention_mask, given.shape[1])
+        loss = None if labels is None else self._loss(logits, labels, num_items)
+        return self.output_type(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class _SemFocusClassifier(_SemFocusHead):
     """Encoder, dropout and linear classifier."""
 
     def __init__(self, config: SemFocusConfig) -> None:
@@ -783,50 +812,32 @@ class _SemFocusClassifier(SemFocusPreTrainedModel):
 class SemFocusForSequenceClassification(_SemFocusClassifier):
     """One label (or value, or set of labels) per text: encoder, pooling, dropout, linear classifier.
 
+    Logits are ``(B, num_labels)``. Labels are int ``(B,)`` (one label), float ``(B,)`` or ``(B, num_labels)`` (regression), or float
+    ``(B, num_labels)`` of 0 and 1 (several labels); ``config.problem_type`` decides, or is derived from the number of labels and
+    their dtype as in every Transformers model.
+
     Example:
         >>> model = SemFocusForSequenceClassification(SemFocusConfig(num_labels=3))
         >>> model(torch.tensor([[1, 2, 3, 4]])).logits.shape
         torch.Size([1, 3])
     """
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """Classify.
+    output_type = SequenceClassifierOutput
 
-        Args:
-            labels: int ``(B,)`` (one label), float ``(B,)`` or ``(B, num_labels)`` (regression), or float
-                ``(B, num_labels)`` of 0 and 1 (several labels); ``config.problem_type`` decides, or is derived from
-                the number of labels and their dtype as in every Transformers model.
-
-        The other arguments are those of :class:`SemFocusModel`.
-
-        Returns:
-            logits ``(B, num_labels)``, and the mean loss where labels are given.
-        """
-        num_items = kwargs.pop("num_items_in_batch", None)
-        hidden_BLd, outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
+    def _logits(self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None, length: int) -> torch.Tensor:
         valid_BL = valid_tokens(self.model.seen_mask(attention_mask), hidden_BLd.shape[0], length)
-        logits = self.classifier(self.dropout(pool(hidden_BLd, valid_BL, self.config.pooling, length)))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-            if num_items is not None:
-                # Trainer adds up the losses of accumulated batches, each a share of all their labels.
-                loss = loss * (labels.numel() / num_items)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return self.classifier(self.dropout(pool(hidden_BLd, valid_BL, self.config.pooling, length)))
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, num_items: Any) -> torch.Tensor:
+        loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        # Trainer adds up the losses of accumulated batches, each a share of all their labels.
+        return loss if num_items is None else loss * (labels.numel() / num_items)
 
 
 class SemFocusForTokenClassification(_SemFocusClassifier):
     """One label per token: encoder, dropout, linear classifier.
+
+    Logits are ``(B, L, num_labels)``. Labels are int ``(B, L)``; −100 where nothing is to be predicted.
 
     Example:
         >>> model = SemFocusForTokenClassification(SemFocusConfig(num_labels=3))
@@ -834,34 +845,10 @@ class SemFocusForTokenClassification(_SemFocusClassifier):
         torch.Size([1, 4, 3])
     """
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> TokenClassifierOutput:
-        """Classify every token.
+    output_type = TokenClassifierOutput
 
-        Args:
-            labels: int ``(B, L)``; −100 where nothing is to be predicted.
-
-        The other arguments are those of :class:`SemFocusModel`.
-
-        Returns:
-            logits ``(B, L, num_labels)``, and the mean loss over labelled tokens where labels are given.
-        """
-        num_items = kwargs.pop("num_items_in_batch", None)
-        hidden_BLd, outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
-        logits = self.classifier(self.dropout(hidden_BLd[:, :length]))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, config=self.config, num_items_in_batch=num_items)
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+    def _logits(self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None, length: int) -> torch.Tensor:
+        return self.classifier(self.dropout(hidden_BLd[:, :length]))
 
 
 class SemFocusPredictionHead(nn.Module):
@@ -878,8 +865,10 @@ class SemFocusPredictionHead(nn.Module):
         return self.norm(self.activation(self.dense(hidden_BLd)))
 
 
-class SemFocusForMaskedLM(SemFocusPreTrainedModel):
+class SemFocusForMaskedLM(_SemFocusHead):
     """One token of the vocabulary per position: encoder, transform, decoder.
+
+    Logits are ``(B, L, vocab_size)``. Labels are int ``(B, L)``, token ids; −100 where nothing is to be predicted.
 
     The decoder's weight is the token embedding (``config.tie_word_embeddings``, True by default). Its row of the padding
     token, zero at first, is then trained as an output, as in BERT; padding is never attended to. Tied, the states are
@@ -893,6 +882,7 @@ class SemFocusForMaskedLM(SemFocusPreTrainedModel):
         torch.Size([1, 4, 32])
     """
 
+    output_type = MaskedLMOutput
     _tied_weights_keys = {"decoder.weight": "model.embeddings.tokens.weight"}  # noqa: RUF012  # Transformers' pattern
 
     def __init__(self, config: SemFocusConfig) -> None:
@@ -910,34 +900,11 @@ class SemFocusForMaskedLM(SemFocusPreTrainedModel):
         """Replace the decoder."""
         self.decoder = new_embeddings  # type: ignore[assignment]
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> MaskedLMOutput:
-        """Predict the token of every position.
-
-        Args:
-            labels: int ``(B, L)``, token ids; −100 where nothing is to be predicted.
-
-        The other arguments are those of :class:`SemFocusModel`.
-
-        Returns:
-            logits ``(B, L, vocab_size)``, and the mean loss over labelled positions where labels are given.
-        """
-        num_items = kwargs.pop("num_items_in_batch", None)
-        hidden_BLd, outputs, length = self._encode(input_ids, attention_mask, inputs_embeds, kwargs)
+    def _logits(self, hidden_BLd: torch.Tensor, attention_mask: torch.Tensor | None, length: int) -> torch.Tensor:
         hidden_BLd = self.head(hidden_BLd[:, :length])
-        if self.config.tie_word_embeddings:
-            hidden_BLd = hidden_BLd * self.config.hidden_size**-0.5
-        logits = self.decoder(hidden_BLd)
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, vocab_size=logits.shape[-1], num_items_in_batch=num_items)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        return self.decoder(
+            hidden_BLd * self.config.hidden_size**-0.5 if self.config.tie_word_embeddings else hidden_BLd
         )
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, num_items: Any) -> torch.Tensor:
+        return self.loss_function(logits, labels, vocab_size=logits.shape[-1], num_items_in_batch=num_items)

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from .configuration_semfocus import SemFocusConfig
-from .mask_strategies import mask_strategy_class, parse_mask
+from .mask_strategies import list_mask_strategies, parse_mask
 
 #: What attends to what in the paper's comparison.
 PAPER_VARIANTS = (
@@ -120,10 +120,6 @@ def variant_or_mask(name: str) -> dict[str, Any]:
     try:
         return paper_variant(name)
     except ValueError:
-        try:
-            mask_strategy_class(re.split("[:;+]", name)[0].strip())
-        except ValueError:
-            pass  # not the name of any mask: the message about variants says more
-        else:
-            return {"mask": str(parse_mask(name))}
-        raise
+        if re.split("[:;+]", name)[0].strip() not in list_mask_strategies():
+            raise  # not the name of any mask: the message about variants says more
+    return {"mask": str(parse_mask(name))}

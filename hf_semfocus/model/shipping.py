@@ -24,7 +24,7 @@ from .mask_registry import mask_parts
 
 MODELING = "modeling_semfocus"
 EXTENSIONS = "mask_extensions"
-CUSTOM = "custom_"  # what the names of shipped modules of the user's own begin with
+CUSTOM = "custom_"  # what the names of shipped user modules begin with
 
 #: What every checkpoint lists, whichever class was saved.
 AUTO_MAP = {
@@ -54,7 +54,7 @@ def code_files() -> list[Path]:
 
 
 def complete_auto_map(known: dict[str, Any] | None) -> dict[str, Any]:
-    """``auto_map`` with all our entries, and with those of a user's own classes in files that are not ours."""
+    """``auto_map`` with all our entries, and with those of a user's classes in files that are not ours."""
     ours = {path.stem for path in code_files()}
     foreign = {
         auto_class: reference
@@ -75,14 +75,14 @@ def ship_code(folder: Path, masks: Sequence[MaskStrategy]) -> dict[str, str] | N
         For every strategy that is not built in, its name and the module that registers it; None if there is none.
 
     Warns:
-        UserWarning: if a strategy of the user's own cannot be shipped; the checkpoint then loads only where its
+        UserWarning: if a user's strategy cannot be shipped; the checkpoint then loads only where its
             module was imported first.
     """
     for file in code_files():
         _copy(file, folder / file.name)
     imports = []
-    own = _own_modules(masks)
-    for cls, module in own.items():
+    modules = _own_modules(masks)
+    for cls, module in modules.items():
         if isinstance(module, ValueError):
             warnings.warn(
                 f"mask strategy {cls.name!r} ({cls.__module__}.{cls.__qualname__}) is not in the checkpoint {folder}: "
@@ -96,11 +96,11 @@ def ship_code(folder: Path, masks: Sequence[MaskStrategy]) -> dict[str, str] | N
         text = '"""The mask strategies that this checkpoint uses beyond those of hf_semfocus."""\n\n'
         (folder / f"{EXTENSIONS}.py").write_text(text + "".join(f"{line}\n" for line in imports), encoding="utf-8")
     shipped = _shipped_extensions()
-    return {**shipped, **{cls.name: cls.__module__ for cls in own}} or None
+    return {**shipped, **{cls.name: cls.__module__ for cls in modules}} or None
 
 
 def where_from(strategy: str, source: str) -> str:
-    """How a strategy of the user's own, which module `source` registered, can be had."""
+    """How a user's strategy, which module `source` registered, can be had."""
     if source == "__main__":
         where, what_to_do = "main script or notebook", "run the code that registers it before loading it"
     else:
@@ -130,28 +130,28 @@ def _copy(source: Path, target: Path) -> None:
 def _shipped_extensions() -> dict[str, str]:
     """Strategies that came with the checkpoint that this code itself was loaded from."""
     module = sys.modules.get(f"{__name__.rpartition('.')[0]}.{EXTENSIONS}")
-    found = [value for value in vars(module).values() if inspect.isclass(value)] if module else []
-    stems = {cls.name: cls.__module__.rpartition(".")[2] for cls in found if issubclass(cls, MaskStrategy)}
+    classes = [value for value in vars(module).values() if inspect.isclass(value)] if module else []
+    stems = {cls.name: cls.__module__.rpartition(".")[2] for cls in classes if issubclass(cls, MaskStrategy)}
     return {name: stem.removeprefix(CUSTOM) for name, stem in stems.items()}
 
 
 def _own_modules(masks: Sequence[MaskStrategy]) -> dict[type[MaskStrategy], tuple[str, str] | ValueError]:
     """For every strategy that is not built in, the name (without ``.py``) and source of its module's copy, or why there is none."""
-    own = {type(part) for mask in masks for part in mask_parts(mask)}
-    own = {cls for cls in own if cls.__module__.rpartition(".")[0] != __name__.rpartition(".")[0]}
-    found: dict[type[MaskStrategy], tuple[str, str] | ValueError] = {}
+    classes = {type(part) for mask in masks for part in mask_parts(mask)}
+    classes = {cls for cls in classes if cls.__module__.rpartition(".")[0] != __name__.rpartition(".")[0]}
+    shipped: dict[type[MaskStrategy], tuple[str, str] | ValueError] = {}
     modules: dict[str, str] = {}
-    for cls in sorted(own, key=lambda cls: cls.name):
+    for cls in sorted(classes, key=lambda cls: cls.name):
         try:
             stem, text = _own_module(cls)
             if modules.setdefault(stem, cls.__module__) != cls.__module__:
                 raise ValueError(
                     f"{modules[stem]} and {cls.__module__} would both be {stem}.py; give one another name"
                 )
-            found[cls] = stem, text
+            shipped[cls] = stem, text
         except ValueError as error:
-            found[cls] = error
-    return found
+            shipped[cls] = error
+    return shipped
 
 
 def _own_module(cls: type[MaskStrategy]) -> tuple[str, str]:
@@ -179,7 +179,7 @@ def _stand_alone(source: str) -> str:
     """`source` with its imports from this package turned into imports from a sibling file.
 
     Raises:
-        ValueError: if it imports siblings of its own, or more of this package than a checkpoint has.
+        ValueError: if it imports its siblings, or more of this package than a checkpoint has.
     """
     package = "hf_semfocus"
     lines = list(io.StringIO(source))  # str.splitlines would also split at form feeds and other characters

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from .mask_base import compute_dtype
+from .mask_inputs import compute_dtype
 
 OUTSIDE = -2.0
 """Below every threshold: relative to its row's maximum, τ is at least −1 for both."""
@@ -49,7 +49,7 @@ def sparsemax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
         >>> sparsemax(torch.tensor([1.0, 0.5, -3.0, 9.0]), torch.tensor([True, True, True, False])).tolist()
         [0.75, 0.25, 0.0, 0.0]
     """
-    return _Sparsemax.apply(scores, keep.expand(scores.shape))
+    return _Sparse.apply(scores, keep.expand(scores.shape), "sparsemax")
 
 
 def entmax15(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
@@ -59,7 +59,7 @@ def entmax15(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
         >>> entmax15(torch.tensor([2.0, 0.0, 0.0]), torch.tensor([True, True, False])).tolist()
         [1.0, 0.0, 0.0]
     """
-    return _Entmax15.apply(scores, keep.expand(scores.shape))
+    return _Sparse.apply(scores, keep.expand(scores.shape), "entmax15")
 
 
 NORMALIZERS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -88,11 +88,6 @@ def scores_gradient(name: str, weights: torch.Tensor, gradient: torch.Tensor) ->
     return seen - slope * mean
 
 
-def _precise_gradient(name: str, weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    precise = compute_dtype(weights.dtype)
-    return scores_gradient(name, weights.to(precise), gradient.to(precise)).to(weights.dtype)
-
-
 def _shifted(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     """Scores less their row's maximum, in the compute dtype; what is not kept, or too small for any weight: `OUTSIDE`."""
     precise = scores.to(compute_dtype(scores.dtype))
@@ -104,51 +99,45 @@ def _ranks(ordered: torch.Tensor) -> torch.Tensor:
     return torch.arange(1, ordered.shape[-1] + 1, device=ordered.device, dtype=ordered.dtype)
 
 
-class _Sparsemax(torch.autograd.Function):
+class _Sparse(torch.autograd.Function):
+    """The weights of a sparse normalizer, by its name."""
+
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-        shifted = _shifted(scores, keep).clamp(min=OUTSIDE)
-        ordered = shifted.sort(-1, descending=True).values
-        ranks, sums = _ranks(ordered), ordered.cumsum(-1)
-        # The support is a prefix of the order: as long as 1 + j z_(j) > z_(1) + … + z_(j).
-        size = (1 + ranks * ordered > sums).sum(-1, keepdim=True).clamp(min=1)
-        threshold = (sums.gather(-1, size - 1) - 1) / size
-        return (shifted - threshold).clamp(min=0).masked_fill(~keep, 0.0).to(scores.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor], output: torch.Tensor) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (weights,) = ctx.saved_tensors
-        return _precise_gradient("sparsemax", weights, gradient), None
-
-
-class _Entmax15(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-        shifted = (_shifted(scores, keep) / 2).masked_fill(~keep, OUTSIDE).clamp(min=OUTSIDE)
-        ordered = shifted.sort(-1, descending=True).values
-        ranks = _ranks(ordered)
-        means, squares = ordered.cumsum(-1) / ranks, ordered.square().cumsum(-1) / ranks
-        # τ of each prefix of the order, from Σ (z − τ)² = 1; the support is the longest that lies above its own.
-        thresholds = means - ((1 / ranks) - (squares - means.square())).clamp(min=0).sqrt()
-        size = (thresholds <= ordered).sum(-1, keepdim=True).clamp(min=1)
-        weights = (shifted - thresholds.gather(-1, size - 1)).clamp(min=0).square()
+    def forward(scores: torch.Tensor, keep: torch.Tensor, name: str) -> torch.Tensor:
+        weights = _entmax15_weights(scores, keep) if name == "entmax15" else _sparsemax_weights(scores, keep)
         return weights.masked_fill(~keep, 0.0).to(scores.dtype)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor], output: torch.Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, str], output: torch.Tensor) -> None:
+        ctx.name = inputs[2]
         ctx.save_for_backward(output)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (weights,) = ctx.saved_tensors
-        return _precise_gradient("entmax15", weights, gradient), None
+        precise = compute_dtype(weights.dtype)
+        return scores_gradient(ctx.name, weights.to(precise), gradient.to(precise)).to(weights.dtype), None, None
+
+
+def _sparsemax_weights(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    shifted = _shifted(scores, keep).clamp(min=OUTSIDE)
+    ordered = shifted.sort(-1, descending=True).values
+    ranks, sums = _ranks(ordered), ordered.cumsum(-1)
+    # The support is a prefix of the order: as long as 1 + j z_(j) > z_(1) + … + z_(j).
+    size = (1 + ranks * ordered > sums).sum(-1, keepdim=True).clamp(min=1)
+    threshold = (sums.gather(-1, size - 1) - 1) / size
+    return (shifted - threshold).clamp(min=0)
+
+
+def _entmax15_weights(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    shifted = (_shifted(scores, keep) / 2).masked_fill(~keep, OUTSIDE).clamp(min=OUTSIDE)
+    ordered = shifted.sort(-1, descending=True).values
+    ranks = _ranks(ordered)
+    means, squares = ordered.cumsum(-1) / ranks, ordered.square().cumsum(-1) / ranks
+    # τ of each prefix of the order, from Σ (z − τ)² = 1; the support is the longest that lies above its own.
+    thresholds = means - ((1 / ranks) - (squares - means.square())).clamp(min=0).sqrt()
+    size = (thresholds <= ordered).sum(-1, keepdim=True).clamp(min=1)
+    return (shifted - thresholds.gather(-1, size - 1)).clamp(min=0).square()

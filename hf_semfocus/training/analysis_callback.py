@@ -93,12 +93,12 @@ class EpochProbe:
     def measured(self, trainer: Trainer) -> dict[str, float]:
         """The quantities, named for a log; measured on every process, which stay in step."""
         model, batch = self._ready(trainer)
-        found = probe_quantities(model, batch)
-        if "loss" in found:
-            self._known = trainer.state.global_step, found["loss"]
+        quantities = probe_quantities(model, batch)
+        if "loss" in quantities:
+            self._known = trainer.state.global_step, quantities["loss"]
             if self._start is not None:
-                found.update(trajectory(self._start, model, found["loss"]))
-        return {f"{ANALYSIS_PREFIX}{name}": value for name, value in found.items()}
+                quantities.update(trajectory(self._start, model, quantities["loss"]))
+        return {f"{ANALYSIS_PREFIX}{name}": value for name, value in quantities.items()}
 
     def _ready(self, trainer: Trainer) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
         model = trainer.accelerator.unwrap_model(trainer.model)

@@ -5,15 +5,13 @@ import ctypes
 import gc
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
 from accelerate import PartialState
 
-from ..products import products_in_use
+from ..products import cpu_facts, products_in_use
 from ..schema import Machine
 
 PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "numpy")
@@ -21,10 +19,7 @@ PACKAGES = ("hf-semfocus", "torch", "transformers", "datasets", "accelerate", "n
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide a result."""
-    found = {"python": sys.version.split()[0]}
-    for package in PACKAGES:
-        found[package] = version(package)
-    return found
+    return {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
 
 
 def process_state() -> PartialState:
@@ -53,7 +48,7 @@ def machine() -> Machine:
     """The machine, and who computes its products, for reports: seconds mean nothing without it."""
     return {
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": cpu_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": available_cores(),
         "products": products_in_use(),
     }
@@ -69,9 +64,8 @@ def keep_freed_memory() -> bool:
     """Lets this process keep the memory that tensors give back, and says whether the C library can be set so.
 
     A training step frees some hundred activations of about 1 MB and asks for as many again. glibc hands such blocks back to the
-    system, which then fills each page with zeros once more: a thousand page faults a step or more, and none or few with this
-    (`recipes/benchmarks/step_bound.py --allocator` counts them). Blocks of up to 32 MiB, glibc's own limit, are kept here instead. Other C
-    libraries are left as they are.
+    system, which then fills each page with zeros once more, a page fault each. Blocks of up to 32 MiB, glibc's own limit, are kept
+    here instead. Other C libraries are left as they are.
     """
     mmap_threshold, trim_threshold = -3, -1  # mallopt's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
     if platform.libc_ver()[0] != "glibc":
@@ -94,11 +88,3 @@ def collector_leaves_libraries_alone() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

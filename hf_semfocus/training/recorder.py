@@ -81,7 +81,7 @@ class EpochRecorder(TrainerCallback):
 
     Args:
         folder: where `history.jsonl` (and `best.safetensors`) go.
-        train, heldout: the splits that are evaluated whole; `validation` only where the best weights are kept.
+        train, heldout: the splits that are evaluated in full; `validation` only where the best weights are kept.
         options: see `TrainingOptions`.
         on_epoch: called with the epoch's entry, on the main process.
     """

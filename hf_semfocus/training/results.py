@@ -19,9 +19,8 @@ from .run_files import epochs_to
 from .setup import check_memory, prepared
 
 FORMAT = 2
-PROBE_ROWS = (
-    200  # held-out rows on which the dispersion is measured: enough for stable quantiles, small beside an epoch
-)
+# Held-out rows on which the dispersion is measured: enough for stable quantiles, small beside an epoch.
+PROBE_ROWS = 200
 
 
 def run_result(spec: RunSpec, model, rows: Mapping[str, TensorRows], log: list[dict[str, Any]], labels: dict[str, Any],

@@ -17,7 +17,7 @@ from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
 from ..products import use_fast_products
 from ..schema import FINISHED, RunResult
-from .checkpoints import AfterCheckpoint, check_manifest, latest_complete_checkpoint, missing_model_file
+from .checkpoints import check_manifest, latest_complete_checkpoint, missing_model_file
 from .environment import collector_leaves_libraries_alone, keep_freed_memory, process_state
 from .locking import WAIT_SECONDS, folder_lock
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, why_stop
@@ -26,7 +26,7 @@ from .rows import already_batched
 from .run_files import Run, read_run, wants_more
 from .setup import check_memory, check_tracker, prepared, training_arguments
 from .snapshots import run_snapshots
-from .trainer import SemFocusTrainer
+from .trainer import AfterCheckpoint, SemFocusTrainer
 
 
 def train_run(
@@ -49,60 +49,55 @@ def train_run(
         placement: the kind of machine that a comparison has chosen for the run and its pairs, for the result.
 
     Raises:
-        ValueError: the folder holds a run with other settings, or a damaged file.
+        ValueError: the folder holds a run with other settings, or a file that cannot be read.
     """
-    spec, folder = spec.resolved(), Path(folder)
-    main = process_state().is_main_process
-    with folder_lock(folder, "another run", wait=WAIT_SECONDS) if main else contextlib.nullcontext():
-        return _train_run(spec, folder, on_epoch, on_checkpoint, placement)
+    spec, folder, state = spec.resolved(), Path(folder), process_state()
+    lock = folder_lock(folder, "another run", wait=WAIT_SECONDS) if state.is_main_process else contextlib.nullcontext()
+    with lock:
+        finished = finished_before(spec, folder)
+        state.wait_for_everyone()
+        if finished is not None:
+            return finished
+        check_memory(spec)
+        check_tracker(spec)
+        check_ships([parse_mask(spec.mask)])
+        keep_freed_memory()
+        use_fast_products()
+        tokenizer, data, rows, model, inputs = prepared(spec)
+        start = attention_of(model, inputs)
+        trainer = _make_trainer(spec, folder, model, rows, on_epoch)
+        if on_checkpoint is not None:
+            trainer.add_callback(AfterCheckpoint(on_checkpoint))
+        if spec.training.snapshots:
+            trainer.add_callback(run_snapshots(spec, folder, rows[spec.training.heldout_split], tokenizer))
+        # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
+        if state.is_main_process:
+            write_json(folder / "spec.json", spec.to_dict())
+            (folder / "result.json").unlink(missing_ok=True)
+        state.wait_for_everyone()
+        try:
+            with collector_leaves_libraries_alone():
+                log = _train(spec, folder, trainer)
+        finally:
+            if spec.training.report_to == "wandb":
+                import wandb
 
+                wandb.finish()  # the Trainer would log the next run of this process into the one that is open
 
-def _train_run(
-    spec: RunSpec,
-    folder: Path,
-    on_epoch: OnEpoch | None,
-    on_checkpoint: Callable[[], None] | None,
-    placement: str | None,
-) -> RunResult:
-    state = process_state()
-    finished = finished_before(spec, folder)
-    state.wait_for_everyone()
-    if finished is not None:
-        return finished
-    check_memory(spec)
-    check_tracker(spec)
-    check_ships([parse_mask(spec.mask)])
-    keep_freed_memory()
-    use_fast_products()
-    tokenizer, data, rows, model, inputs = prepared(spec)
-    start = attention_of(model, inputs)
-    trainer = _make_trainer(spec, folder, model, rows, on_epoch)
-    if on_checkpoint is not None:
-        trainer.add_callback(AfterCheckpoint(on_checkpoint))
-    if spec.training.snapshots:
-        trainer.add_callback(run_snapshots(spec, folder, rows[spec.training.heldout_split], tokenizer))
-    # Data, model and trainer could be made: only now may an earlier result go, and the folder be this run's.
-    if state.is_main_process:
-        write_json(folder / "spec.json", spec.to_dict())
-        (folder / "result.json").unlink(missing_ok=True)
-    state.wait_for_everyone()
-    with collector_leaves_libraries_alone():
-        log = _train(spec, folder, trainer)
-
-    if spec.training.keep == "best":
-        load_model(model, str(folder / BEST))
-    result = run_result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer), start)
-    if placement is not None:
-        result.placement = placement
-    if state.is_main_process:
-        model.save_pretrained(folder / "model")
-        tokenizer.save_pretrained(folder / "model")
-        write_json(folder / "result.json", result.to_json())
-        if result.stopped != "budget":  # nothing can go on from here, so the optimiser's state is of no use
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-            (folder / BEST).unlink(missing_ok=True)
-    state.wait_for_everyone()
-    return result
+        if spec.training.keep == "best":
+            load_model(model, str(folder / BEST))
+        result = run_result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer), start)
+        if placement is not None:
+            result.placement = placement
+        if state.is_main_process:
+            model.save_pretrained(folder / "model")
+            tokenizer.save_pretrained(folder / "model")
+            write_json(folder / "result.json", result.to_json())
+            if result.stopped != "budget":  # nothing can go on from here, so the optimiser's state is of no use
+                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+                (folder / BEST).unlink(missing_ok=True)
+        state.wait_for_everyone()
+        return result
 
 
 def _make_trainer(spec, folder, model, rows, on_epoch) -> SemFocusTrainer:
@@ -148,7 +143,7 @@ def finished_before(spec: RunSpec, run: Run | Path | None, model: bool = True) -
             where a checkpoint is left to make the model from: the files of an unpacked archive count as a finished run.
 
     Raises:
-        ValueError: the folder holds a run with other settings, or a damaged specification, history, result or checkpoint.
+        ValueError: the folder holds a run with other settings, or a file of it cannot be read.
     """
     run = read_run(run) if isinstance(run, Path) else run
     if run is None or run.folder is None:

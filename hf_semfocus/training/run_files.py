@@ -1,4 +1,4 @@
-"""A run's folder, read back: `spec.json`, `history.jsonl` and `result.json`. A damaged file raises and is named."""
+"""A run's folder, read back: `spec.json`, `history.jsonl` and `result.json`. A file that cannot be read raises and is named."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ QUANTITIES: dict[Quantity, tuple[str, str]] = {
     "train": ("train_accuracy", "tau"),
     "heldout": ("heldout_accuracy", "heldout_tau"),
 }
+SNAPSHOTS = "snapshots"
 REPAIR = "restore it, or move the run's folder away and run `semfocus compare` again to redo that run"
 
 
@@ -104,7 +105,7 @@ def read_run(folder: Path) -> Run | None:
     """The run in `folder`; None where nothing was begun.
 
     Raises:
-        ValueError: one of its files is damaged or missing; the message names it.
+        ValueError: one of its files is missing or cannot be read; the message names it.
     """
     spec_path, history_path, result_path = (folder / n for n in ("spec.json", "history.jsonl", "result.json"))
     if not spec_path.is_file():
@@ -125,7 +126,7 @@ def read_history(path: Path) -> list[Epoch]:
     """The epochs of a `history.jsonl`, in their order.
 
     Raises:
-        ValueError: it is damaged; the message names it and the line.
+        ValueError: it cannot be read; the message names it and the line.
     """
     lines = path.read_bytes().splitlines()
     history = [parse_record(line, Epoch, str(path), REPAIR, f"line {at}: ") for at, line in enumerate(lines, start=1)]

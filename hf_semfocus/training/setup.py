@@ -139,7 +139,7 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
         activation_checkpointing=options.gradient_checkpointing,
         ddp_find_unused_parameters=False,
         save_strategy="epoch",
-        save_total_limit=2,  # the one before stays until the new one is whole
+        save_total_limit=2,  # the one before stays until the new one is complete
         logging_strategy="no",
         logging_nan_inf_filter=False,
         eval_strategy="no",

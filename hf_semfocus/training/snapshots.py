@@ -13,9 +13,9 @@ from ..experiments.spec import RunSpec
 from ..files import atomic_write
 from ..integrations.evaluation import evaluating
 from .rows import TensorRows
+from .run_files import SNAPSHOTS
 
 ROWS = 4
-FOLDER = "snapshots"
 
 
 def snapshot_epochs(count: int, budget: int) -> set[int]:
@@ -41,7 +41,7 @@ class SnapshotCallback(TrainerCallback):
     def __init__(
         self, folder: Path, batch: Mapping[str, torch.Tensor], tokens: Sequence[Sequence[str]], epochs: set[int]
     ):
-        self.folder, self.batch, self.tokens, self.epochs = folder / FOLDER, batch, tokens, epochs
+        self.folder, self.batch, self.tokens, self.epochs = folder / SNAPSHOTS, batch, tokens, epochs
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Stores the untrained model's; a resumed run has done so before."""
@@ -56,9 +56,8 @@ class SnapshotCallback(TrainerCallback):
     def _store(self, model: Any, epoch: int, state: Any) -> None:
         if not state.is_world_process_zero:
             return
-        model = getattr(
-            model, "module", model
-        )  # without DistributedDataParallel, which would wait for the other processes
+        # Without DistributedDataParallel, which would wait for the other processes.
+        model = getattr(model, "module", model)
         device = next(model.parameters()).device
         batch = {name: value.to(device) for name, value in self.batch.items()}
         with evaluating(model), torch.no_grad(), torch.random.fork_rng():

@@ -93,16 +93,16 @@ def epochs_of(spec: RunSpec) -> list[dict[str, float]]:
 def measured(spec: RunSpec, rounds: int) -> dict[str, float]:
     """Medians over the epochs of all rounds, plain and with recording."""
     plain, recording = spec, replace(spec, training=replace(spec.training, analysis_every=1))
-    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    epochs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for number in range(rounds):
         for records in (False, True) if number % 2 == 0 else (True, False):
-            found[records] += epochs_of(recording if records else plain)
-            print(f"{spec.mask}, round {number + 1}: {found[records][-1]}", file=sys.stderr, flush=True)
+            epochs[records] += epochs_of(recording if records else plain)
+            print(f"{spec.mask}, round {number + 1}: {epochs[records][-1]}", file=sys.stderr, flush=True)
 
     def middle(records: bool, name: str) -> float:
-        return statistics.median(epoch[name] for epoch in found[records])
+        return statistics.median(epoch[name] for epoch in epochs[records])
 
-    shares = [epoch["recording"] / epoch["steps"] for epoch in found[True]]
+    shares = [epoch["recording"] / epoch["steps"] for epoch in epochs[True]]
     return {
         "plain": middle(False, "whole"),
         "with": middle(True, "whole"),
@@ -114,14 +114,14 @@ def measured(spec: RunSpec, rounds: int) -> dict[str, float]:
     }
 
 
-def line(spec: RunSpec, found: dict[str, float]) -> str:
+def line(spec: RunSpec, result: dict[str, float]) -> str:
     """A result in words, the goal with it."""
-    verdict = "met" if found["share"] < GOAL else "missed"
+    verdict = "met" if result["share"] < GOAL else "missed"
     return (
         f"{spec.task}, length {spec.length}, {spec.model['num_hidden_layers']} blocks, {spec.train_size} rows, {spec.mask}: "
-        f"recording {found['recording']:.3f} s an epoch, {100 * found['share']:.1f} % of {found['steps']:.2f} s of training steps "
-        f"(median of {found['epochs']} epochs; largest {100 * found['largest']:.1f} %; goal under {GOAL:.0%}: {verdict}); whole epochs "
-        f"{found['with']:.2f} s with it, {found['plain']:.2f} s without: {found['with'] / found['plain']:.3f} ×"
+        f"recording {result['recording']:.3f} s an epoch, {100 * result['share']:.1f} % of {result['steps']:.2f} s of training steps "
+        f"(median of {result['epochs']} epochs; largest {100 * result['largest']:.1f} %; goal under {GOAL:.0%}: {verdict}); whole epochs "
+        f"{result['with']:.2f} s with it, {result['plain']:.2f} s without: {result['with'] / result['plain']:.3f} ×"
     )
 
 

@@ -6,8 +6,7 @@ The earlier package is taken out of git into a temporary folder. Two processes, 
 in a worker's environment, take turns: a few steps of each mask and batch a round. The model is the nearest to the paper's recipe that
 both have: 5 pre-norm blocks, sinusoids, dropout 0.01 on embeddings, weights and what blocks add. Beside them stand the bare matrix
 products of a step by MKL and by oneDNN (where oneDNN rounds, on processors with AMX, it says so). The epoch is one of even_pairs with all
-its evaluations: of the paper's recipe now, of its nearest before, and of a plain loop of PyTorch with the recipe of now that evaluates
-both splits whole.
+its evaluations, of the paper's recipe now and of its nearest before; `step_bound.py` has it beside a plain loop.
 """
 
 import argparse
@@ -102,11 +101,8 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
     values = {"task": "even_pairs", "mask": mask, "length": LENGTH, "training": training}
     if "paper-nnch" in presets.PRESETS:
         experiment = presets.preset("paper-nnch")
-        return {
-            **values,
-            "model": experiment.defaults["model"],
-            "training": {**experiment.defaults["training"], **training},
-        }
+        defaults = experiment.defaults
+        return {**values, "model": defaults["model"], "training": {**defaults["training"], **training}}
     model = {
         "num_hidden_layers": LAYERS, "norm_position": "pre", "hidden_dropout": 0.01, "attention_dropout": 0.01,
         "position_embedding_type": "sinusoidal",
@@ -115,47 +111,15 @@ def nearest_recipe(mask: str, epochs: int) -> dict:
 
 
 def whole_epochs(mask: str, count: int) -> list[float]:
-    """Seconds of epochs of a run, checkpoint and evaluations included, from the second on; or of the plain loop."""
+    """Seconds of epochs of a run, checkpoint and evaluations included, from the second on."""
     RunSpec = module("experiments.spec", "training.spec").RunSpec
     run = importlib.import_module("hf_semfocus.training.run")
     train_run = getattr(run, "train_run", None) or run.run_unit  # as it was called before
-    plain, mask = mask.startswith("plain "), mask.removeprefix("plain ")
     spec = RunSpec.from_dict(nearest_recipe(mask, count + 1))
     ends: list[float] = []
-    if plain:
-        ends = plain_loop(spec)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
+    with tempfile.TemporaryDirectory() as folder:
+        train_run(spec, folder, on_epoch=lambda entry: ends.append(time.perf_counter()))
     return [later - earlier for earlier, later in itertools.pairwise(ends)]
-
-
-def plain_loop(spec) -> list[float]:
-    """The ends of epochs of the same training without anything around it; both splits evaluated whole."""
-    import torch
-
-    from hf_semfocus.data import build_tokenizer, load_task
-    from hf_semfocus.training.accuracy import measure_accuracy
-    from hf_semfocus.training.rows import TensorRows
-
-    build_model = module("training.setup", "training.run").build_model
-
-    tokenizer, data = build_tokenizer(spec.task), load_task(spec.task, **spec.data_options())
-    train, test = (TensorRows(data[name], tokenizer.pad_token_id) for name in ("train", "test"))
-    model = build_model(spec, tokenizer, LENGTH)
-    optimizer = torch.optim.SGD(model.parameters(), lr=spec.training.learning_rate)
-    ends = []
-    for _ in range(spec.training.epochs):
-        model.train()
-        for index in torch.randperm(len(train)).split(spec.training.batch_size):
-            model(**train.batch(index)).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), spec.training.max_grad_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-        for rows in (train, test):
-            measure_accuracy(model, rows, spec.training.eval_batch_size)
-        ends.append(time.perf_counter())
-    return ends
 
 
 @contextlib.contextmanager
@@ -191,9 +155,9 @@ class Other:
 def bare(batch: int, onednn: bool) -> tuple[float, float]:
     """Seconds of the bare products of a step, and their relative error against fp64."""
     import torch
+    from step_bound import bare_products
 
     from hf_semfocus.products import largest_error, products_by
-    from recipes.benchmarks.step_bound import bare_products
 
     torch.set_num_threads(1)
     with products_by("onednn" if onednn else "pytorch"):
@@ -251,16 +215,15 @@ def main() -> None:
             rounds = " (rounded: not used here)" if errors[onednn] > 1e-5 else ""
             print(f"bare products, batch {batch:3d}, {name:6s}: {statistics.median(found) * 1e3:6.2f} ms{rounds}")
         if options.epochs:
-            epochs: dict[str, list[float]] = {"before": [], "now": [], "plain loop": []}
+            epochs: dict[str, list[float]] = {"before": [], "now": []}
             for _ in range(3):
                 epochs["before"] += before.ask("epochs", "topk:5", options.epochs)
                 epochs["now"] += now.ask("epochs", "topk:5", options.epochs)
-                epochs["plain loop"] += now.ask("epochs", "plain topk:5", options.epochs)
-            told = ", ".join(f"{name} {statistics.median(values):.2f} s" for name, values in epochs.items())
-            for name in ("before", "plain loop"):
-                ratios = [a / b for a, b in zip(epochs[name], epochs["now"], strict=True)]
-                told += f"; {name} / now {quartiles(ratios)}"
-            print(f"an epoch of even_pairs, topk:5, batch 25, with its evaluations: {told}")
+            medians = ", ".join(f"{name} {statistics.median(values):.2f} s" for name, values in epochs.items())
+            ratios = [a / b for a, b in zip(epochs["before"], epochs["now"], strict=True)]
+            print(
+                f"an epoch of even_pairs, topk:5, batch 25, with its evaluations: {medians}; {quartiles(ratios)} x faster"
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What the Ray engine costs beside the local one, for the same slots: `python recipes/ray/overhead.py --runs 1000 --seconds 1`.
 
 A run is simulated: it sleeps. Two nodes on this machine, a CPU each, against two local processes; both have begun their workers before the
-clock starts. Beside the times: the driver's memory (resident set) while runs end.
+clock starts. Beside the times: the driver's memory (resident set) while runs end. `--waiting 100000`: what so many waiting runs take of it.
 """
 
 import argparse
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import psutil
 
+from hf_semfocus.comparison.compare import Progress
 from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.engines.base import Engine, Job, Outcome
+from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import atomic_write
 from hf_semfocus.schema import RunResult
 
@@ -47,13 +49,29 @@ def measured(engine: Engine, runs: int, seconds: float) -> tuple[float, list[flo
         return time.perf_counter() - began, memory
 
 
+def waiting(runs: int) -> float:
+    """The driver's MB for the specification, the progress and the job of each run."""
+    process = psutil.Process()
+    before = process.memory_info().rss
+    asked = Experiment("many", {"even_pairs": {}}, ("full", "topk:5"), tuple(range(runs // 2)), {}).resolved()
+    kept = [
+        (Progress(unit), Job(at, {}, f"s3://bucket/many/runs/{unit.name}")) for at, unit in enumerate(asked.units())
+    ]
+    assert len(kept) == runs
+    return (process.memory_info().rss - before) / 1e6
+
+
 def main() -> int:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a run")
+    parser.add_argument("--waiting", type=int, metavar="RUNS", help="measure only this")
     parser.add_argument("--output", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.waiting is not None:
+        print(f"{options.waiting} runs that wait take {waiting(options.waiting):.0f} MB of the driver")
+        return 0
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
     from ray.cluster_utils import Cluster
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from hf_semfocus.files import atomic_write, write_json
 from hf_semfocus.report.files import render_figure
 
+from . import theory
 from .archive import RESULTS
 from .blocks import with_blocks
 from .page import counts, markdown, readme_table
@@ -31,7 +32,7 @@ def write_page(stored: Mapping[str, Sequence[StoredRun]], results: Path) -> Tier
         else:
             path.unlink(missing_ok=True)
     write_json(results / "paper.json", tier.to_dict())
-    atomic_write(results / "paper.md", markdown(tier, names))
+    atomic_write(results / "paper.md", markdown(tier, names, theory.section(theory.read(results))))
     return tier
 
 
@@ -56,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"reproduction: {error}", file=sys.stderr)
         return 2
-    told = ", ".join(f"{number} {name}" for name, number in counts(tier).items())
-    print(f"{len(tier.claims)} claims: {told}")
+    counted = ", ".join(f"{number} {name}" for name, number in counts(tier).items())
+    print(f"{len(tier.claims)} claims: {counted}")
     return 0
 
 

@@ -4,13 +4,13 @@ python -m recipes.reproduction.archive runs/reduced --as reduced
 python -m recipes.reproduction.archive --unpack recipes/results/reduced --to /tmp/reduced && semfocus report /tmp/reduced
 
 `semfocus compare --config recipes/reduced.yaml --output /tmp/reduced` goes on from an unpacked one: finished runs are kept as they are,
-unfinished ones go on from their last checkpoint where that is small enough to be stored (2 MB), and begin anew where it is not.
+unfinished ones go on from their last checkpoint where that is small enough to be stored (2 MB), and begin again where it is not.
 
 What it holds: `histories.tar.xz` (experiment.json and every run's spec.json, history.jsonl and result.json, and the checkpoints of
 unfinished runs: a run directory without finished models, which `semfocus report` reads), `summary.json` (without the histories,
 which the archive has), `summary.csv`, `speedups.csv`, the report's pictures of at most 400 kB, and `README.md` (command, versions,
 machine, what is finished and what is not, core-hours). The comparison may be running: unfinished runs are stored as such. The same
-state gives the same bytes, and a folder of the same name is replaced as a whole, unless runs would be lost (--replace).
+state gives the same bytes, and a folder of the same name is replaced at once, unless runs would be lost (--replace).
 """
 
 import argparse
@@ -28,27 +28,26 @@ from typing import Any
 
 from hf_semfocus.comparison.run_directory import read_experiment
 from hf_semfocus.comparison.summary import write_summary
-from hf_semfocus.files import atomic_write, read_json, read_record, write_json
+from hf_semfocus.files import atomic_folder, atomic_write, read_json, read_record, write_json
 from hf_semfocus.report.files import render_figure
-from hf_semfocus.report.findings import headline
-from hf_semfocus.report.html import PICTURES, outcome
+from hf_semfocus.report.html import PICTURES
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.report.spreadsheets import write_spreadsheets
-from hf_semfocus.report.tables import markdown_table
-from hf_semfocus.schema import STATUSES, Earlier
+from hf_semfocus.schema import FINISHED
 from hf_semfocus.summary_schema import Summary
 from hf_semfocus.training.checkpoints import check_manifest, latest_complete_checkpoint, write_manifest
 from hf_semfocus.training.run_files import read_run
 
+from .stored_readme import ARCHIVE, about, core_hours, counts
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "recipes" / "results"
-ARCHIVE = "histories.tar.xz"
 LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfocus report` draws it again
-LARGEST_CHECKPOINT = 2_000_000  # bytes, of an unfinished run; one beyond it is left out, and the run begins anew
+LARGEST_CHECKPOINT = 2_000_000  # bytes, of an unfinished run; one beyond it is left out, and the run begins again
 # The result before the history: a run that ends in between is then seen without its result, never with half of its epochs.
 RUN_FILES = ("spec.json", "result.json", "history.jsonl")
 MACHINES = "machines.json"
-NOT_NEEDED = "training_args.bin"  # of a checkpoint: nothing reads it, and it tells where the run lay
+NOT_NEEDED = "training_args.bin"  # of a checkpoint: nothing reads it, and it says where the run was
 
 
 def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, replace: bool = False) -> Summary:
@@ -65,18 +64,10 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
             finished runs that `run_dir` has not.
     """
     run_dir, target = Path(run_dir), Path(target)
-    old = target.with_name(f".{target.name}.old")
-    if old.exists():  # killed between the two renames below, or after them
-        if target.exists():
-            shutil.rmtree(old)
-        else:
-            old.rename(target)
     if target.exists() and not (target / ARCHIVE).is_file():
         raise ValueError(f"{target} holds no stored comparison; choose another name")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
-        snapshot, made = Path(temporary) / "runs", Path(temporary) / "made"
-        made.mkdir()
+    with atomic_folder(target) as made, tempfile.TemporaryDirectory() as temporary:
+        snapshot = Path(temporary) / "runs"
         try:
             _copy(run_dir, snapshot)
             summary = write_summary(snapshot)
@@ -84,36 +75,23 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
             raise ValueError(f"{run_dir}: {str(error).replace(str(snapshot), str(run_dir))}") from error
         write_spreadsheets(summary, made)
         kept = stored_summary(summary)
-        if target.exists() and not replace and (told := _lost_there(target / "summary.json", kept)) is not None:
-            raise ValueError(f"{target} holds {told}; choose another name, or give --replace")
+        if target.exists() and not replace:
+            earlier = read_record(target / "summary.json", Summary, "give --replace to write over it")
+            if (missing := lost(earlier, kept)) is not None:
+                raise ValueError(f"{target} holds {missing}; choose another name, or give --replace")
         write_json(made / "summary.json", kept.to_json())
         (made / ARCHIVE).write_bytes(packed(snapshot))
         left_out = []
         for name in pictures:
             figure = PICTURES[name][0](summary, LIGHT)
-            if figure is not None:
-                content = render_figure(figure, "png")
-                if len(content) <= LARGEST_PICTURE:
-                    (made / f"{name}.png").write_bytes(content)
-                else:
-                    left_out.append(name)
+            content = render_figure(figure, "png") if figure is not None else b""
+            if len(content) > LARGEST_PICTURE:
+                left_out.append(name)
+            elif content:
+                (made / f"{name}.png").write_bytes(content)
         checkpoints = len(list(snapshot.glob("runs/*/*/seed-*/checkpoints")))
         atomic_write(made / "README.md", about(kept, made, target.name, left_out, checkpoints))
-        for path in [made, *made.iterdir()]:  # a temporary folder is its owner's alone; a result is everyone's
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        shutil.rmtree(old, ignore_errors=True)
-        if target.exists():
-            target.rename(old)
-        made.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
     return kept
-
-
-def _lost_there(path: Path, now: Summary) -> str | None:
-    try:
-        return lost(read_record(path, Summary, "it does not tell what runs there are"), now)
-    except ValueError as error:
-        return f"a {path.name} that cannot be read ({error})"
 
 
 def lost(earlier: Summary, now: Summary) -> str | None:
@@ -121,25 +99,20 @@ def lost(earlier: Summary, now: Summary) -> str | None:
 
     A larger budget loses nothing: its runs go on from the earlier ones.
     """
-    settings = {}
-    for which, summary in (("earlier", earlier), ("now", now)):
-        for task in summary.tasks:
-            training = {name: value for name, value in task.hyperparameters["training"].items() if name != "epochs"}
-            told = {"length": task.length, "model": task.hyperparameters["model"], "training": training}
-            settings[which, task.name] = told if task.length is not None else None
-    for name in (task.name for task in earlier.tasks):
-        own, new = settings["earlier", name], settings.get(("now", name))
-        if own is not None and new is not None and own != new:
-            return f"another comparison, with other settings of {name}"
-    before, after = (
-        {
-            f"{run.task}/{run.mask}/seed-{run.seed}"
-            for run in summary.runs
-            if run.status in STATUSES and run.status != "failed"
-        }
-        for summary in (earlier, now)
-    )
-    if gone := sorted(before - after):
+    settings, finished = [], []
+    for summary in (earlier, now):
+        used = {task.name: (task.length, task.hyperparameters) for task in summary.tasks if task.length is not None}
+        settings.append(
+            {
+                name: (length, parts["model"], {**parts["training"], "epochs": None})
+                for name, (length, parts) in used.items()
+            }
+        )
+        finished.append({f"{run.task}/{run.mask}/seed-{run.seed}" for run in summary.runs if run.status in FINISHED})
+    before, after = settings
+    if other := next((name for name in before if name in after and before[name] != after[name]), None):
+        return f"another comparison, with other settings of {other}"
+    if gone := sorted(finished[0] - finished[1]):
         return f"{len(gone)} finished runs that are not there now, {gone[0]} among them"
     return None
 
@@ -153,90 +126,81 @@ def stored_summary(summary: Summary) -> Summary:
 
 
 def _copy(run_dir: Path, snapshot: Path) -> None:
-    """The files that tell the runs, with the places of this machine taken out of them."""
+    """The files of the runs, with the places of this machine taken out of them."""
     experiment = run_dir / "experiment.json"
     if not experiment.is_file():
         raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
     snapshot.mkdir()
-    (snapshot / experiment.name).write_text(_portable(_text(experiment)), encoding="utf-8")
-    # Which library computes products is each worker's own; its result tells it.
+    (snapshot / experiment.name).write_text(_portable(experiment.read_text("utf-8")), encoding="utf-8")
+    # Which library computes products is each worker's own; its result says it.
     machine = {**(read_experiment(snapshot).machine or {})}
     machine.pop("products", None)
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
-        own = snapshot / folder.relative_to(run_dir)
+        copy = snapshot / folder.relative_to(run_dir)
         if not (folder / "result.json").is_file():
-            _copy_checkpoint(folder, own)
+            _copy_checkpoint(folder, copy)
         # After the checkpoint: of a run that ends in between both are there then, and the result counts.
         for name in RUN_FILES:
             if (folder / name).is_file():
-                own.mkdir(parents=True, exist_ok=True)
-                (own / name).write_text(_portable(_text(folder / name)), encoding="utf-8")
-        if (own / "result.json").is_file():
-            shutil.rmtree(own / "checkpoints", ignore_errors=True)
-        _write_machines(folder, own, machine)
+                copy.mkdir(parents=True, exist_ok=True)
+                (copy / name).write_text(_portable((folder / name).read_text("utf-8")), encoding="utf-8")
+        if (copy / "result.json").is_file():
+            shutil.rmtree(copy / "checkpoints", ignore_errors=True)
+        _write_machines(folder, copy, machine)
 
 
-def _copy_checkpoint(folder: Path, own: Path) -> None:
-    """The last whole checkpoint of an unfinished run, if it is small; the run may be at work and replace it meanwhile."""
+def _copy_checkpoint(folder: Path, copy: Path) -> None:
+    """The last complete checkpoint of an unfinished run, if it is small; the run may be at work and replace it meanwhile."""
     for _ in range(3):
         checkpoint = latest_complete_checkpoint(folder / "checkpoints")
         if checkpoint is None:
             return
-        copy = own / "checkpoints" / checkpoint.name
+        stored = copy / "checkpoints" / checkpoint.name
         try:
             if sum(path.stat().st_size for path in checkpoint.rglob("*")) > LARGEST_CHECKPOINT:
                 return
-            shutil.copytree(checkpoint, copy)
-            check_manifest(copy)
+            shutil.copytree(checkpoint, stored)
+            check_manifest(stored)
         except (OSError, ValueError):  # gone, or going, since there is a newer one
-            shutil.rmtree(copy.parent, ignore_errors=True)
+            shutil.rmtree(stored.parent, ignore_errors=True)
             continue
-        (copy / NOT_NEEDED).unlink(missing_ok=True)
-        write_manifest(copy)
+        (stored / NOT_NEEDED).unlink(missing_ok=True)
+        write_manifest(stored)
         return
 
 
-def _write_machines(folder: Path, own: Path, machine: Mapping[str, Any]) -> None:
-    """Which machine trained a run up to which epoch, of a run that is stored unfinished: elsewhere its result tells the last one alone.
+def _write_machines(folder: Path, copy: Path, machine: Mapping[str, Any]) -> None:
+    """Which machine trained a run up to which epoch, of a run that is stored unfinished: elsewhere its result has the last one alone.
 
     `machine` is where the comparison was last at work. A run that has no further epoch since it was last stored has not been there.
     """
-    told = read_json(folder / MACHINES) if (folder / MACHINES).is_file() else []
-    before = told[-1]["epochs"] if told else 0
-    run = read_run(own)
+    machines = read_json(folder / MACHINES) if (folder / MACHINES).is_file() else []
+    before = machines[-1]["epochs"] if machines else 0
+    run = read_run(copy)
     if run is None:
         return
-    checkpoint = latest_complete_checkpoint(own / "checkpoints")
+    checkpoint = latest_complete_checkpoint(copy / "checkpoints")
     if checkpoint is not None:
         epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
-    elif told and run.result is not None:
+    elif machines and run.result is not None:
         epochs, machine = len(run.history), run.result.machine
     else:
-        return  # it begins anew, or its result tells all
-    if told and same_machine(told[-1]["machine"], machine):
-        told.pop()
-    write_json(own / MACHINES, [*told, {"machine": machine, "epochs": epochs}] if epochs > before else told)
+        return  # it begins again, or its result says all
+    if machines and same_machine(machines[-1]["machine"], machine):
+        machines.pop()
+    write_json(copy / MACHINES, [*machines, {"machine": machine, "epochs": epochs}] if epochs > before else machines)
 
 
 def same_machine(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two records agree in all that both tell; a machine that was not recorded is none that is known."""
+    """Whether two records agree in all that both have; a machine that was not recorded is none that is known."""
     return bool(first and second) and all(first[name] == second[name] for name in first.keys() & second.keys())
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: it is not UTF-8 text ({error})") from None
 
 
 def _portable(text: str) -> str:
     """Paths of this checkout become relative, those of the user's home "~": where files lay is nobody else's business."""
-    for place, instead in ((f"{ROOT}/", ""), (str(ROOT), "."), (str(Path.home()), "~")):
-        if place != "/":
-            text = re.sub(
-                rf"{re.escape(place)}(?![\w.-])" if not place.endswith("/") else re.escape(place), instead, text
-            )
+    text = text.replace(f"{ROOT}/", "")
+    for place, instead in ((ROOT, "."), (Path.home(), "~")):
+        text = re.sub(rf"{re.escape(str(place))}(?![\w.-])", instead, text)
     text = re.sub(r"(--output[ =])/[^\s\"]*/([^\s\"/]+)", r"\1runs/\2", text)
     # An experiment of another checkout: its file is the same here.
     return re.sub(r"(?<![\w.~/-])/[^\s\"]*/(recipes/[^\s\"]+\.yaml)", r"\1", text)
@@ -271,107 +235,15 @@ def unpack(stored: Path, folder: Path) -> Path:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not empty; choose another folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        made = Path(temporary) / "runs"
-        try:
-            # Read to its end first: half an archive would look like a whole one with fewer runs.
-            raw = io.BytesIO(lzma.decompress((stored / ARCHIVE).read_bytes()))
-            with tarfile.open(fileobj=raw, mode="r:") as archive:
-                archive.extractall(made, filter="data")
-        except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
-            raise ValueError(f"{stored / ARCHIVE} is damaged: {error}") from error
-        _check_unpacked(stored, made)
-        if folder.exists():
-            folder.rmdir()
-        made.rename(folder)
+    try:
+        # Read to its end first: half an archive would look like a complete one with fewer runs.
+        raw = io.BytesIO(lzma.decompress((stored / ARCHIVE).read_bytes()))
+        with atomic_folder(folder) as made, tarfile.open(fileobj=raw, mode="r:") as archive:
+            archive.extractall(made, filter="data")
+            archive.getmember("experiment.json")
+    except (tarfile.TarError, EOFError, lzma.LZMAError, KeyError) as error:
+        raise ValueError(f"{stored / ARCHIVE} is damaged: {error}") from error
     return folder
-
-
-def _check_unpacked(stored: Path, made: Path) -> None:
-    """The archive's runs are those that the stored summary tells of, where that is there."""
-    if not (made / "experiment.json").is_file():
-        raise ValueError(f"{stored / ARCHIVE} is damaged: it has no experiment.json")
-    if (stored / "summary.json").is_file():
-        summary = read_record(stored / "summary.json", Summary, "it does not tell what runs there are")
-        told = {run.path for run in summary.runs if run.path is not None}
-        there = {path.parent.relative_to(made).as_posix() for path in made.glob("runs/*/*/seed-*/spec.json")}
-        if told != there:
-            raise ValueError(
-                f"{stored / ARCHIVE} is damaged: it has {len(there)} runs, and summary.json tells of {len(told)}, "
-                f"{min(told ^ there)} among those that differ"
-            )
-
-
-def counts(summary: Summary) -> dict[str, int]:
-    """How many runs were asked for, and what became of them. "missing" runs were never started."""
-    runs = summary.runs
-    missing = sum(run.path is None for run in runs)
-    statuses: list[str] = [run.status for run in runs]
-    found = {"asked": len(runs), "finished": sum(status in STATUSES and status != "failed" for status in statuses)}
-    found |= {status: statuses.count(status) for status in STATUSES}
-    return {**found, "unfinished": statuses.count("unfinished") - missing, "missing": missing}
-
-
-def core_hours(summary: Summary) -> float:
-    """Of all epochs that are stored, evaluation included; a run has one thread."""
-    return sum(run.seconds or 0.0 for run in summary.runs) / 3600
-
-
-def _machine(machine: Mapping[str, Any] | None) -> str:
-    if not machine:
-        return "not recorded"
-    return (
-        f"{machine.get('processor', 'not recorded')}, {machine.get('cores', '?')} cores, {machine.get('platform', '')}"
-    )
-
-
-def _place(values: Summary | Earlier) -> str:
-    return f"{_machine(values.machine)}; started {values.created}"
-
-
-def about(summary: Summary, folder: Path, name: str, left_out: Iterable[str] = (), checkpoints: int = 0) -> str:
-    """README.md of the stored result `name`, whose other files are in `folder`."""
-    found = counts(summary)
-    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    lines = [
-        f"# {name}",
-        "",
-        f"{summary.note or ''}",
-        "",
-        "```bash",
-        f"{summary.command or '(the command was not recorded)'}",
-        "```",
-        "",
-        f"- Runs: {found['asked']} asked for; {found['finished']} finished ({found['reached']} reached τ, {found['censored']} "
-        f"censored, {found['diverged']} diverged), {found['failed']} failed, {found['unfinished']} unfinished, "
-        f"{found['missing']} not started.",
-        f"- Cost so far: {core_hours(summary):.2f} core-hours, one thread a run.",
-        f"- Machine: {_place(summary)}.",
-        f"- Versions: {versions}.",
-        *(f"- Trained before on {_place(entry)}." for entry in summary.earlier),
-        *(f"- The machine of {entry.runs} runs: {_machine(entry.machine)}." for entry in summary.machines),
-        f"- `{ARCHIVE}`: every run's specification, epochs and result ({(folder / ARCHIVE).stat().st_size / 1000:.0f} kB). "
-        f"`python -m recipes.reproduction.archive --unpack recipes/results/{name} --to DIR`, then `semfocus report DIR`.",
-        f"- To repeat it whatever has become of its recipe: `semfocus compare --config DIR/experiment.json --output runs/{name}`.",
-        "- Made by `python -m recipes.reproduction.archive`; `tests/recipes/test_results.py` makes the numbers again from the archive.",
-    ]
-    if checkpoints:
-        lines.append(f"- Unfinished runs that go on from a stored checkpoint: {checkpoints}.")
-    lines += [f"- Left out for its size: {picture}.png; `semfocus report` draws it." for picture in left_out]
-    lines += ["", headline(summary), "", markdown_table(summary).strip()]
-    troubled: dict[tuple[str, str, str], list[str]] = {}
-    for run in summary.runs:
-        if run.status in ("failed", "unfinished") or run.diverged:
-            troubled.setdefault((run.task, run.mask, outcome(run)), []).append(str(run.seed))
-    if troubled:
-        lines += ["", "Runs that failed, diverged or are not finished:", ""]
-        lines += [
-            f"- {task} `{mask}`, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {what}"
-            for (task, mask, what), seeds in troubled.items()
-        ]
-    lines += [f"\n![{PICTURES[path.stem][1]}]({path.name})" for path in sorted(folder.glob("*.png"))]
-    return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -398,8 +270,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"archive: {error}", file=sys.stderr)
         return 2
-    told = json.dumps(counts(summary)).strip("{}").replace('"', "")
-    print(f"recipes/results/{options.name}: {told}; {core_hours(summary):.2f} core-hours")
+    counted = json.dumps(counts(summary)).strip("{}").replace('"', "")
+    print(f"recipes/results/{options.name}: {counted}; {core_hours(summary):.2f} core-hours")
     return 0
 
 

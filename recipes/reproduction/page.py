@@ -5,12 +5,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR
 
 from hf_semfocus.comparison.paired_tests import Judgement, Verdict
 from hf_semfocus.experiments.presets import PAPER_TRAINING
-from hf_semfocus.text import epochs_text, format_ratio
+from hf_semfocus.text import epochs_text, format_ratio, plural
 
 from .archive import same_machine
 from .records import BASELINE, LISTOPS, MASK, Gap, Machine, Pair, RunRecord, Status, TaskRecord, stored_name
-from .rules import near_one
+from .stored_readme import machine_text
 from .tier1 import GENERALISES_ON, MARGIN, Claim, Kind, Scope, Tier, Untested
+from .verdicts import near_one
 
 PICTURES = {
     "curves": "Training loss and held-out accuracy against epochs: median and quartiles over the seeds",
@@ -45,8 +46,8 @@ STATUSES = {
 }
 
 
-def markdown(tier: Tier, pictures: Iterable[str] = ()) -> str:
-    """`paper.md`, with the pictures of these names."""
+def markdown(tier: Tier, pictures: Iterable[str] = (), theory: Iterable[str] = ()) -> str:
+    """`paper.md`, with the pictures of these names and the lines on the theory."""
     drawn = {name: f"![{words}](paper/{name}.png)" for name, words in PICTURES.items() if name in pictures}
     counted = sum(len(task.counted) for task in tier.tasks)
     lines = [
@@ -95,12 +96,17 @@ def markdown(tier: Tier, pictures: Iterable[str] = ()) -> str:
             lines += ["", *_task(task, tier)]
     if not any(task.stored for task in tier.tasks):
         lines += ["", "Nothing is stored yet."]
+    lines += ["", *theory]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _table(claims: Iterable[Claim]) -> list[str]:
     head = ["| claim | setting | effect [95 % interval] | verdict |", "| --- | --- | --- | --- |"]
-    return [*head, *map(_row, claims)]
+    return [*head, *(f"| {_words(one)} (`{one.name}`) | {_cells(one)} |" for one in claims)]
+
+
+def _cells(claim: Claim) -> str:
+    return f"{_setting(claim)} | {effect(claim)} | {verdict(claim)}"
 
 
 def readme_table(tier: Tier) -> str:
@@ -111,15 +117,8 @@ def readme_table(tier: Tier) -> str:
         return judged is Verdict.NOT_TESTED, judged is Verdict.UNDECIDED, claim.scope is Scope.TASK
 
     shown = sorted(tier.claims, key=rank)[:5]
-    rows = [
-        f"| {_words(claim)} | {_setting(claim)} | {effect(claim)} | {verdict(claim)} | [{claim.name}](recipes/results/paper.md) |"
-        for claim in shown
-    ]
+    rows = [f"| {_words(one)} | {_cells(one)} | [{one.name}](recipes/results/paper.md) |" for one in shown]
     return "\n".join(["| claim | setting | effect [95 % interval] | verdict | page |", "|---|---|---|---|---|", *rows])
-
-
-def _row(claim: Claim) -> str:
-    return f"| {_words(claim)} (`{claim.name}`) | {_setting(claim)} | {effect(claim)} | {verdict(claim)} |"
 
 
 def _words(claim: Claim) -> str:
@@ -138,19 +137,19 @@ def _setting(claim: Claim) -> str:
     judged = claim.judgement
     if claim.untested is Untested.PAIRS_MISSING:
         short = claim.missing or {}
-        names = "" if claim.task else f", on {_count(len(short), 'task')}"
-        return f"{_count(sum(short.values()), 'pair')} missing{names}"
+        names = "" if claim.task else f", on {plural(len(short), 'task')}"
+        return f"{plural(sum(short.values()), 'pair')} missing{names}"
     if claim.untested is Untested.NO_GENERALISATION:
         return "both masks near chance: no generalisation to compare"
     if claim.untested is Untested.FEW_TASKS:
-        return f"{_count(judged.n, 'task')} to compare, six are needed (left out, near chance: {', '.join(claim.left_out)})"
+        return f"{plural(judged.n, 'task')} to compare, six are needed (left out, near chance: {', '.join(claim.left_out)})"
     if claim.scope is Scope.ALL:
         return f"{judged.n} tasks"
     units = {Scope.TASKS: "task", Scope.MEAN: "seed"}.get(claim.scope, "pair")
     margin = f", margin {MARGIN:g}" if claim.kind is Kind.NOT_WORSE else ""
     test = {"sign_flip": "sign-flip test", "sign": "sign test (pairs are censored)"}[judged.test or "sign_flip"]
     out = f"; left out, near chance: {', '.join(claim.left_out)}" if claim.left_out else ""
-    return f"{_count(judged.n, units)}, {test}{margin}{out}"
+    return f"{plural(judged.n, units)}, {test}{margin}{out}"
 
 
 def effect(claim: Claim) -> str:
@@ -186,12 +185,8 @@ def _difference_text(judged: Judgement, digits: int = 3) -> str:
     values = (judged.estimate_low, judged.low, judged.high)
     if any(value is None for value in values):
         return "–"
-    estimate, low, high = (_signed(value or 0.0, digits) for value in values)
+    estimate, low, high = (f"{value:+.{digits}f}".replace("-", "−") for value in values)
     return f"{estimate} [{low}, {high}]"
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def _missing(tasks: Sequence[TaskRecord]) -> list[str]:
@@ -205,8 +200,8 @@ def _missing(tasks: Sequence[TaskRecord]) -> list[str]:
         for pair in task.pairs:
             if pair.gap is not None:
                 seeds.setdefault(_gap(pair), []).append(str(pair.seed))
-        told = [f"seed{'s' * (len(own) > 1)} {', '.join(own)} ({why})" for why, own in seeds.items()]
-        lines += [f"- {task.name}: {'; '.join(told)}."] if told else []
+        reasons = [f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)} ({why})" for why, numbers in seeds.items()]
+        lines += [f"- {task.name}: {'; '.join(reasons)}."] if reasons else []
     return lines or ["Nothing is missing."]
 
 
@@ -217,7 +212,7 @@ def _gap(pair: Pair) -> str:
     if pair.baseline.status is pair.mask.status is Status.NOT_STARTED:
         return "neither run has started"
     return " and ".join(
-        f"`{mask}` {STATUSES[run.status]}" + (f" after {_count(run.trained, 'epoch')}" if run.trained else "")
+        f"`{mask}` {STATUSES[run.status]}" + (f" after {plural(run.trained, 'epoch')}" if run.trained else "")
         for mask, run in ((BASELINE, pair.baseline), (MASK, pair.mask))
         if not run.ended
     )
@@ -225,12 +220,12 @@ def _gap(pair: Pair) -> str:
 
 def _task(task: TaskRecord, tier: Tier) -> list[str]:
     judged = {claim.kind: claim for claim in tier.claims if claim.task == task.name}
-    told = [f"*{kind}*: {verdict(claim)}" for kind, claim in judged.items()]
+    verdicts = [f"*{kind}*: {verdict(claim)}" for kind, claim in judged.items()]
     heldout = "held-out, last five epochs"
     lines = [
         f"### {task.name}",
         "",
-        f"At most {task.ceiling} epochs. {'; '.join(told)}{'. ' if told else ''}All runs: "
+        f"At most {task.ceiling} epochs. {'; '.join(verdicts)}{'. ' if verdicts else ''}All runs: "
         f"[{stored_name(task.name)}]({stored_name(task.name)}/README.md).",
         "",
         f"| seed | epochs, `{BASELINE}` | epochs, `{MASK}` | {heldout}: `{BASELINE}` | `{MASK}` | best | at the last common epoch |",
@@ -239,13 +234,13 @@ def _task(task: TaskRecord, tier: Tier) -> list[str]:
         *(_pair_row(pair, extra=True) for pair in task.extra),
     ]
     if task.name in tier.restricted:
-        found = tier.restricted[task.name]
-        saved = _difference_text(found.difference, 1)
+        restricted = tier.restricted[task.name]
+        saved = _difference_text(restricted.difference, 1)
         with_interval = f", difference {saved}" if saved != "–" else ""
         lines += [
             "",
-            f"Restricted mean epochs of the {_count(len(task.counted), 'pair')} that count: `{BASELINE}` {found.baseline:.1f}, "
-            f"`{MASK}` {found.mask:.1f}{with_interval}.",
+            f"Restricted mean epochs of the {plural(len(task.counted), 'pair')} that count: `{BASELINE}` {restricted.baseline:.1f}, "
+            f"`{MASK}` {restricted.mask:.1f}{with_interval}.",
         ]
     lines += ["", *_machine_lines(task)]
     return lines
@@ -278,33 +273,21 @@ def _accuracy(value: float | None) -> str:
 
 def _machine_lines(task: TaskRecord) -> list[str]:
     """Each machine, and the runs that it trained."""
-    found: list[tuple[Machine, list[str]]] = []
+    machines: list[tuple[Machine, list[str]]] = []
     for pair in (*task.pairs, *task.extra):
         for mask, run in ((BASELINE, pair.baseline), (MASK, pair.mask)):
             for machine in run.machines:
-                own = next((runs for known, runs in found if same_machine(known, machine)), None)
-                if own is None:
-                    found.append((machine, own := []))
-                own.append(f"{mask}, seed {pair.seed}")
-    if len(found) == 1:
-        return [f"Machine: {_machine(found[0][0])}."]
+                names = next((runs for known, runs in machines if same_machine(known, machine)), None)
+                if names is None:
+                    machines.append((machine, names := []))
+                names.append(f"{mask}, seed {pair.seed}")
+    if len(machines) == 1:
+        return [f"Machine: {machine_text(machines[0][0])}."]
     return (
-        ["Machines:", "", *(f"- {_machine(machine)}: {'; '.join(runs)}." for machine, runs in found)] if found else []
+        ["Machines:", "", *(f"- {machine_text(machine)}: {'; '.join(runs)}." for machine, runs in machines)]
+        if machines
+        else []
     )
-
-
-def _machine(machine: Machine) -> str:
-    products = {"onednn": "products by oneDNN"}.get(str(machine.get("products")), "")
-    told = [
-        machine.get("processor", "not recorded"),
-        f"{machine.get('cores', '?')} cores",
-        machine.get("platform", ""),
-    ]
-    return ", ".join(str(part) for part in [*told, products] if part)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def counts(tier: Tier) -> Mapping[str, int]:

@@ -41,7 +41,13 @@ def curves(stored: Mapping[str, Sequence[StoredRun]], theme: Theme = LIGHT) -> F
     ended = {
         task: runs
         for task in TASKS
-        if (runs := [own.run for own in stored.get(task, ()) if own.run.status in ("reached", "censored", "diverged")])
+        if (
+            runs := [
+                of_mask.run
+                for of_mask in stored.get(task, ())
+                if of_mask.run.status in ("reached", "censored", "diverged")
+            ]
+        )
     }
     if not ended:
         return None
@@ -56,9 +62,9 @@ def curves(stored: Mapping[str, Sequence[StoredRun]], theme: Theme = LIGHT) -> F
         for value in (task_info(task).chance, PAPER_TRAINING["tau"]):
             below.axhline(value, color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
         for mask in reversed(MASKS):  # the baseline above the other
-            own = [run for run in runs if run.label == mask]
+            of_mask = [run for run in runs if run.label == mask]
             for axes, name in ((above, "running_loss"), (below, "heldout_accuracy")):
-                _median(axes, [run.values(name) for run in own], styles[mask].colour)
+                _median(axes, [run.values(name) for run in of_mask], styles[mask].colour)
         seeds = {run.spec.seed for run in runs}
         name = task.replace("_", "\n")  # a column is narrow
         above.set_title(f"{name}\n({len(seeds)} seeds)", **{**title_style(theme), "fontsize": 9})
@@ -77,12 +83,14 @@ def _median(axes: Axes, runs: Sequence[Sequence[float]], colour: str) -> None:
     known = [values for values in runs if values]
     if not known:
         return
-    found = band(known, tail=0.25)
-    epochs = np.arange(1, len(found["middle"]) + 1)
-    whole = int((found["training"] == len(known)).sum())
-    axes.fill_between(epochs, found["low"], found["high"], color=colour, alpha=0.2, linewidth=0)
-    axes.plot(epochs[:whole], found["middle"][:whole], color=colour, linewidth=1.8)
-    axes.plot(epochs[whole - 1 :], found["middle"][whole - 1 :], color=colour, linewidth=1.3, linestyle=(0, (3, 1.5)))
+    curve = band(known, tail=0.25)
+    epochs = np.arange(1, len(curve["middle"]) + 1)
+    complete = int((curve["training"] == len(known)).sum())
+    axes.fill_between(epochs, curve["low"], curve["high"], color=colour, alpha=0.2, linewidth=0)
+    axes.plot(epochs[:complete], curve["middle"][:complete], color=colour, linewidth=1.8)
+    axes.plot(
+        epochs[complete - 1 :], curve["middle"][complete - 1 :], color=colour, linewidth=1.3, linestyle=(0, (3, 1.5))
+    )
 
 
 def reached(tier: Tier, theme: Theme = LIGHT) -> Figure | None:
@@ -98,12 +106,12 @@ def reached(tier: Tier, theme: Theme = LIGHT) -> Figure | None:
     for axes, task in zip(panels, tasks, strict=False):
         prepare(axes, theme)
         for side, mask in reversed(list(enumerate(MASKS))):
-            found = reached_curve([pair.convergences[side] for pair in task.counted])
-            epochs = [0, *found.epochs, task.ceiling]
+            curve = reached_curve([pair.convergences[side] for pair in task.counted])
+            epochs = [0, *curve.epochs, task.ceiling]
             axes.step(
-                epochs, [0, *found.share, found.share[-1]], where="post", color=styles[mask].colour, linewidth=1.8
+                epochs, [0, *curve.share, curve.share[-1]], where="post", color=styles[mask].colour, linewidth=1.8
             )
-            low, high = (np.nan_to_num([0, *band, band[-1]]) for band in (found.low, found.high))
+            low, high = (np.nan_to_num([0, *band, band[-1]]) for band in (curve.low, curve.high))
             axes.fill_between(epochs, low, high, step="post", color=styles[mask].colour, alpha=0.13, linewidth=0)
         last = max(convergence.epochs for pair in task.counted for convergence in pair.convergences)
         axes.set_xlim(0, min(task.ceiling, 1.15 * last))
@@ -149,12 +157,12 @@ def law(runs: Iterable[FocusRun], ceilings: Mapping[str, int] = PAPER_EPOCHS, th
         prepare(axes, theme)
         axes.set_yscale("log")
         axes.axhline(ceilings[task], color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
-        own = [run for run in known if run.task == task]
-        for run in own:
+        of_task = [run for run in known if run.task == task]
+        for run in of_task:
             axes.plot(run.entropy, np.exp(run.log_epochs), SOFTENED[run.kind], color=styles[run.mask].colour,
                       markersize=4.5, alpha=0.45, markeredgewidth=0, clip_on=False)  # fmt: skip
         for mask in masks:
-            gains = [run for run in own if (run.mask, run.kind) == (mask, "gain")]
+            gains = [run for run in of_task if (run.mask, run.kind) == (mask, "gain")]
             _gains(axes, gains, styles[mask].colour, above=mask != BASELINE)
         plain_log_ticks(axes.yaxis)
         axes.set_xlim(0, 1.02)
@@ -173,9 +181,9 @@ def law(runs: Iterable[FocusRun], ceilings: Mapping[str, int] = PAPER_EPOCHS, th
 
 def _gains(axes: Axes, runs: Sequence[FocusRun], colour: str, above: bool) -> None:
     gains = sorted({run.gain for run in runs})
-    own = [[run for run in runs if run.gain == gain] for gain in gains]
-    x = [float(np.median([run.entropy for run in some])) for some in own]
-    y = [float(np.exp(np.median([run.log_epochs for run in some]))) for some in own]
+    by_gain = [[run for run in runs if run.gain == gain] for gain in gains]
+    x = [float(np.median([run.entropy for run in some])) for some in by_gain]
+    y = [float(np.exp(np.median([run.log_epochs for run in some]))) for some in by_gain]
     axes.plot(x, y, color=colour, linewidth=1.8)
     for index in {0, len(gains) - 1} if gains else ():
         axes.annotate(f"gain {gains[index]:g}", (x[index], y[index]), xytext=(0, 20 if above else -24), textcoords="offset points",

@@ -12,11 +12,9 @@ What is shown is kept in recipes/results/; a test compares the pages with it.
 """
 
 import argparse
-import errno
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import statistics
@@ -40,7 +38,7 @@ from hf_semfocus.report.words import epochs_of, speed_up_words
 from hf_semfocus.summary_schema import Summary
 
 from .blocks import ROOT, linked, with_blocks
-from .rules import verdict_words
+from .verdicts import verdict_words
 
 RESULTS = ROOT / "recipes" / "results"
 MAIN_PICTURE = "reduced/speedups.png"
@@ -95,10 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         update(options)
-    except OSError as error:
-        print(f"readme: {error.filename}: {(error.strerror or str(error)).lower()}", file=sys.stderr)
-        return 2
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"readme: {error}", file=sys.stderr)
         return 2
     return 0
@@ -108,7 +103,7 @@ def update(options: argparse.Namespace) -> None:
     """Copies what was made into recipes/results, and writes the blocks made from it.
 
     Raises:
-        OSError, ValueError: an input is missing or damaged; nothing of it was copied.
+        OSError, ValueError: an input is missing or cannot be read; nothing of it was copied.
     """
     blocks: dict[str, str] = {}
     if options.run_directory is not None:
@@ -149,8 +144,7 @@ def _stored(name: str) -> str:
 def _copy_all(paths: Sequence[Path], folder: Path) -> None:
     """Copies files, none of them where one is missing; those that lie in `folder` already stay."""
     for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        path.stat()
     folder.mkdir(parents=True, exist_ok=True)
     for path in paths:
         if path.resolve() != (folder / path.name).resolve():
@@ -203,10 +197,10 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
     by_claim: dict[str, dict[str, Mapping[str, Any]]] = {}
     for entry in claims:
         by_claim.setdefault(entry["claim"], {})[entry["size"].split(" (")[0]] = entry
-    told = [("claim", *columns), ("---",) * (1 + len(columns))]
+    rows = [("claim", *columns), ("---",) * (1 + len(columns))]
     for words, by_size in by_claim.items():
-        told.append((words, *(verdict_words(by_size[size]) if size in by_size else "–" for size in columns)))
-    lines = [f"| {' | '.join(row)} |" for row in told]
+        rows.append((words, *(verdict_words(by_size[size]) if size in by_size else "–" for size in columns)))
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     lines += [
         "",
         "The numbers behind each verdict, the rules, and which runs are missing: `recipes/results/claims.md`.",
@@ -220,14 +214,14 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
 def stored_settings(results: Path = RESULTS) -> dict[str, Summary]:
     """The summaries of `SETTINGS` that are stored."""
     paths = {name: results / name / "summary.json" for name in SETTINGS}
-    found = {
+    settings = {
         name: read_record(path, Summary, "store the comparison again")
         for name, path in paths.items()
         if path.is_file()
     }
-    if not found:
+    if not settings:
         raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes/reproduction/archive.py stores them")
-    return found
+    return settings
 
 
 def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str:
@@ -243,16 +237,16 @@ def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str
     ]
     for task in (task.name for task in next(iter(stored.values())).tasks):
         for name, summary in stored.items():
-            told = _told(summary, task, mask)
-            if told is None:  # not every comparison has every task
+            cells = _epochs_and_speed_up(summary, task, mask)
+            if cells is None:  # not every comparison has every task
                 continue
-            lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(told)} |")
+            lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(cells)} |")
     path = linked("settings", SWEEP_PICTURE)
     picture = f"![Epochs to 95 % against the size of the initial scores]({path})"
     return "\n".join([picture, "", "<details><summary>In numbers</summary>", "", *lines, "", "</details>"])
 
 
-def _told(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
+def _epochs_and_speed_up(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
     """Epochs of full attention, of the mask, and the speed-up; None where the comparison has no finished pair of them."""
     wanted = (task, mask, "train")
     speed = next((e for e in summary.speedups if (e.task, e.mask, e.quantity) == wanted), None)
@@ -263,44 +257,44 @@ def _told(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None
 
 
 def _setting(summary: Summary, task: str, words: str) -> str:
-    (used,) = (entry.hyperparameters for entry in summary.tasks if entry.name == task)
-    training = used["training"]
+    training = _used(summary, task)["training"]
     clip = f"clip {training['max_grad_norm']:g}" if training["max_grad_norm"] else "no clip"
-    gain = used["model"].get("attention_gain", 1.0)
-    return (
-        f"{words}rate {training['learning_rate']:g}, {clip}, batch {training['batch_size']}, attention gain {gain:g}"
-    )
+    rate, batch = training["learning_rate"], training["batch_size"]
+    return f"{words}rate {rate:g}, {clip}, batch {batch}, attention gain {_gain(summary, task):g}"
+
+
+def _used(summary: Summary, task: str) -> dict[str, dict[str, Any]]:
+    return next(entry.hyperparameters for entry in summary.tasks if entry.name == task)
 
 
 def _gain(summary: Summary, task: str) -> float:
-    (used,) = (entry.hyperparameters["model"] for entry in summary.tasks if entry.name == task)
-    return used.get("attention_gain", 1.0)
+    return _used(summary, task)["model"].get("attention_gain", 1.0)
 
 
 def _panels(stored: Mapping[str, Summary], mask: str) -> list[tuple[str, str, list[Summary]]]:
     """Size, task and summaries, by gain, of every task of a sweep in which nothing but the gain differs."""
-    found = []
+    panels = []
     for size, names in SWEEPS.items():
         swept = [stored[name] for name in names if name in stored]
-        tasks = [task.name for task in swept[0].tasks] if len(swept) > 1 else []
-        for task in tasks:
-            if all(_told(summary, task, mask) for summary in swept):
-                others = {json.dumps(_settings_of(summary, task)) for summary in swept}
-                if len(others) == 1:
-                    found.append((size, task, swept))
-    return found
+        for task in [task.name for task in swept[0].tasks] if len(swept) > 1 else []:
+            complete = all(_epochs_and_speed_up(summary, task, mask) for summary in swept)
+            if complete and len({json.dumps(_settings_of(summary, task)) for summary in swept}) == 1:
+                panels.append((size, task, swept))
+    return panels
 
 
 def _settings_of(summary: Summary, task: str) -> dict[str, Any]:
     """All settings of a task, defaults filled in, but for the gain, and for what ends or records a run."""
     (entry,) = (entry for entry in summary.tasks if entry.name == task)
-    used = entry.hyperparameters
-    model = SemFocusConfig(**used["model"])
+    model = SemFocusConfig(**entry.hyperparameters["model"])
     model.position_std = position_std(model)
-    values = {**model.to_dict(), **used["training"], **{name: entry[name] for name in ("length", "train_size")}}
-    return {
-        name: value for name, value in values.items() if name not in ("attention_gain", "epochs", "analysis_every")
+    values = {
+        **model.to_dict(),
+        **entry.hyperparameters["training"],
+        "length": entry.length,
+        "train_size": entry.train_size,
     }
+    return {name: values[name] for name in values if name not in ("attention_gain", "epochs", "analysis_every")}
 
 
 def sweep_picture(stored: Mapping[str, Summary], mask: str = "topk:5") -> Figure:

@@ -19,7 +19,8 @@ from hf_semfocus.files import read_json
 from hf_semfocus.schema import Convergence
 from hf_semfocus.training.run_files import Run
 
-from .archive import ARCHIVE, MACHINES, same_machine, unpack
+from .archive import MACHINES, same_machine, unpack
+from .stored_readme import ARCHIVE
 
 BASELINE, MASK = "full", "topk:5"
 TASKS = tuple(task for task in PAPER_EPOCHS if task != "listops")
@@ -145,32 +146,32 @@ def read_stored(results: Path) -> dict[str, list[StoredRun]]:
     """The runs of full attention and topk:5 of each task that is stored, by task.
 
     Raises:
-        ValueError: a stored comparison is damaged, or is not of the paper's recipe.
+        ValueError: a stored comparison cannot be read, or is not of the paper's recipe.
     """
-    found = {}
+    by_task = {}
     with tempfile.TemporaryDirectory() as temporary:
         for task in (*TASKS, LISTOPS):
             if (results / stored_name(task) / ARCHIVE).is_file():
-                found[task] = read_task(unpack(results / stored_name(task), Path(temporary) / task), task)
-    return found
+                by_task[task] = read_task(unpack(results / stored_name(task), Path(temporary) / task), task)
+    return by_task
 
 
 def read_task(run_dir: Path, task: str) -> list[StoredRun]:
     """The runs of full attention and topk:5 on `task` in a comparison's folder, checked against the paper's recipe.
 
     Raises:
-        ValueError: the folder is no comparison's, is damaged, or holds runs of another recipe.
+        ValueError: the folder is no comparison's, cannot be read, or holds runs of another recipe.
     """
     runs = [run for run in RunDirectory.read(run_dir).runs if run.folder is not None]
-    found = []
+    stored_runs = []
     for run in runs:
         name, mask, _ = run.key
         if name == task and mask in (BASELINE, MASK):
             _check_recipe(run)
-            found.append(StoredRun(run, _machines(run)))
-    if not found:
+            stored_runs.append(StoredRun(run, _machines(run)))
+    if not stored_runs:
         raise ValueError(f"{run_dir} holds no run of {task} with {BASELINE} or {MASK}")
-    return found
+    return stored_runs
 
 
 @cache
@@ -193,13 +194,13 @@ def _check_recipe(run: Run) -> None:
 
 def _machines(run: Run) -> tuple[Machine, ...]:
     assert run.folder is not None
-    told = read_json(run.folder / MACHINES) if (run.folder / MACHINES).is_file() else []
+    earlier = read_json(run.folder / MACHINES) if (run.folder / MACHINES).is_file() else []
     last = run.result and run.result.machine
-    found: list[Machine] = []
-    for machine in [*(entry["machine"] for entry in told), *([last] if last else [])]:
+    machines: list[Machine] = []
+    for machine in [*(entry["machine"] for entry in earlier), *([last] if last else [])]:
         # The fuller record of one machine stays: that of a result tells who computed its products.
-        found = [*(other for other in found if not same_machine(other, machine)), machine]
-    return tuple(found)
+        machines = [*(other for other in machines if not same_machine(other, machine)), machine]
+    return tuple(machines)
 
 
 def task_record(task: str, stored: Iterable[StoredRun] | None, seeds: Iterable[int] = SEEDS) -> TaskRecord:
@@ -217,8 +218,8 @@ def task_record(task: str, stored: Iterable[StoredRun] | None, seeds: Iterable[i
 
 
 def _pair(seed: int, runs: Mapping[tuple[str, int], StoredRun]) -> Pair:
-    own = [runs.get((mask, seed)) for mask in (BASELINE, MASK)]
-    baseline, mask = (_record(found) for found in own)
+    both = [runs.get((mask, seed)) for mask in (BASELINE, MASK)]
+    baseline, mask = (_record(stored_run) for stored_run in both)
     machines = [*baseline.machines, *mask.machines]
     gap = None
     if not (baseline.ended and mask.ended):
@@ -227,7 +228,7 @@ def _pair(seed: int, runs: Mapping[tuple[str, int], StoredRun]) -> Pair:
         gap = Gap.MACHINE_UNKNOWN
     elif not all(same_machine(first, second) for first, second in combinations(machines, 2)):
         gap = Gap.TWO_MACHINES
-    histories = [found.run.values("heldout_accuracy") if found else [] for found in own]
+    histories = [stored_run.run.values("heldout_accuracy") if stored_run else [] for stored_run in both]
     epoch = min(map(len, histories))
     common = (histories[0][epoch - 1], histories[1][epoch - 1]) if epoch else None
     return Pair(seed, baseline, mask, common, gap)

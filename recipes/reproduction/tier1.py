@@ -105,9 +105,9 @@ class Tier:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         values = asdict(self)
-        for claim, own in zip(self.claims, values["claims"], strict=True):
-            own["name"] = claim.name
-            own["family_wise"] = claim.judgement.family_wise
+        for claim, stored in zip(self.claims, values["claims"], strict=True):
+            stored["name"] = claim.name
+            stored["family_wise"] = claim.judgement.family_wise
         return values
 
 
@@ -142,8 +142,8 @@ def _untested(kind: Kind, scope: Scope, tasks: Sequence[TaskRecord]) -> Claim:
 
 def _by_task(kind: Kind, tasks: Sequence[TaskRecord], judged: Mapping[str, Judgement]) -> tuple[Claim, ...]:
     """A claim a task, with Holm over all of them: those that were not tested stay in the family."""
-    whole = {task.name: judged.get(task.name, Judgement(Verdict.NOT_TESTED, len(task.counted))) for task in tasks}
-    adjusted = with_holm(whole)
+    family = {task.name: judged.get(task.name, Judgement(Verdict.NOT_TESTED, len(task.counted))) for task in tasks}
+    adjusted = with_holm(family)
     return tuple(
         Claim(kind, Scope.TASK, adjusted[task.name], task.name)
         if task.name in judged
@@ -205,26 +205,26 @@ def _not_worse_over_tasks(tasks: Sequence[TaskRecord], by_task: Sequence[Claim])
 
 
 def _fits_all(tasks: Sequence[TaskRecord]) -> Claim:
-    held = tuple(
+    met = tuple(
         task.name for task in tasks if task.complete and all(pair.convergences[0].reached for pair in task.counted)
     )
-    return _count(Kind.FITS_ALL, tasks, held, len(tasks))
+    return _count(Kind.FITS_ALL, tasks, met, len(tasks))
 
 
 def _generalises(tasks: Sequence[TaskRecord]) -> Claim:
-    held = tuple(
+    met = tuple(
         task.name
         for task in tasks
         if task.complete and 2 * sum(pair.baseline.generalised for pair in task.counted) > len(task.counted)
     )
-    return _count(Kind.GENERALISES, tasks, held, GENERALISES_ON)
+    return _count(Kind.GENERALISES, tasks, met, GENERALISES_ON)
 
 
-def _count(kind: Kind, tasks: Sequence[TaskRecord], held: tuple[str, ...], asked: int) -> Claim:
+def _count(kind: Kind, tasks: Sequence[TaskRecord], met: tuple[str, ...], asked: int) -> Claim:
     if _missing(tasks):
-        return replace(_untested(kind, Scope.ALL, tasks), tasks=held, of=len(tasks))
-    verdict = Verdict.SUPPORTED if len(held) == asked else Verdict.CONTRADICTED
-    return Claim(kind, Scope.ALL, Judgement(verdict, len(tasks)), tasks=held, of=len(tasks))
+        return replace(_untested(kind, Scope.ALL, tasks), tasks=met, of=len(tasks))
+    verdict = Verdict.SUPPORTED if len(met) == asked else Verdict.CONTRADICTED
+    return Claim(kind, Scope.ALL, Judgement(verdict, len(tasks)), tasks=met, of=len(tasks))
 
 
 def _restricted(task: TaskRecord) -> Restricted:

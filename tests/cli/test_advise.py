@@ -13,7 +13,7 @@ from hf_semfocus.training.run import train_run
 
 SMALL = ["--length", "12", "--layers", "1", "--train-size", "100", "--test-size", "20"]
 SMALL += ["--set", "validation_size=20", "model.hidden_size=16"]
-NONE = "No evidence on the law of focus is stored yet, so no change is advised."
+NONE = "No change is advised: nothing is stored yet on which changes make full attention learn faster."
 
 
 def change(label, task, verdict, low=1.2):
@@ -104,13 +104,13 @@ def test_a_model_that_is_sharper_than_what_was_compared_is_told_so(tmp_path, cap
     [
         (
             ["even_pair"],
-            "'even_pair' is neither a task nor the folder of a run: unknown task 'even_pair' (did you mean",
+            "'even_pair' is neither a task nor the folder of a run: unknown task 'even_pair'; did you mean",
         ),
         (["EMPTY"], "is no checkpoint and no run"),
         (["RUN", "--mask", "full"], "is a run, which has its own settings"),
         (["even_pairs", "--mask", "tpok:5"], "tpok:5"),
         (["even_pairs", "--set", "model.attention_gane=1"], "did you mean 'attention_gain'"),
-        (["even_pairs", "--evidence", "MISSING"], "is no file; allowed: a summary by `recipes/focus_law.py --output`"),
+        (["even_pairs", "--evidence", "MISSING"], "no such file"),
         (["even_pairs", "--evidence", "OTHER"], "is no summary of the law of focus"),
         ([], "required: TASK_OR_RUN"),
     ],

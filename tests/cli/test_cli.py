@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.isolated import OWN_STRATEGY
+from tests.report.synthetic import write_run_directory
 from tests.small import run
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def test_every_command_has_help_with_an_example(command, capsys):
         ("train even_pairs --output OUT --set mask_source=abc", ["mask_source", "abc"]),
         (
             "compare --preset paper-nnch --output OUT --masks full bnad:5",
-            ["'bnad:5'", "did you mean 'band:5'", "block:9+3global", "mask specification"],
+            ["'bnad:5'", "did you mean 'band:5'"],
         ),
         ("compare --preset paper-nnch --output OUT --length 8", ["band:9", "9", "1 … 8"]),
         (
@@ -66,6 +67,9 @@ def test_every_command_has_help_with_an_example(command, capsys):
         ("train even_pairs TINY --output OUT --set task_options.answer=top", ["even_pairs: answer"]),
         ("compare --preset quickstart --output OUT --jobs 0", ["jobs", "0"]),
         ("compare --preset quickstart --output OUT --masks topk:5", ["baseline", "full"]),
+        ("compare --preset quickstart --output OUT --masks full full", ["masks", "full twice"]),
+        ("compare --preset quickstart --output OUT --tasks even_pairs even_pairs", ["even_pairs twice"]),
+        ("compare --preset quickstart --output OUT --seeds 0 0", ["seeds", "0 twice"]),
         ("report OUT", ["OUT"]),
         ("masks banded:4", ["banded", "4", "odd"]),
         ("masks full --length 1000000", ["length", "1000000", "500"]),
@@ -230,6 +234,38 @@ assert AutoConfig.for_model("semfocus").mask == "topk:5"
     assert re.findall(r"^\d$", done.stdout, re.MULTILINE) == ["0", "0", "0", "2"]
     assert "■ ■ ■" in done.stdout
     assert "did you mean --pictures?" in done.stderr
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_state_of_a_comparison_does_not_wait_for_torch(told, tmp_path):
+    write_run_directory(tmp_path / "run", {"even_pairs": {"full": [9, 12], "topk:5": [5, "unfinished:3"]}})
+    if told:
+        told = {"ended": True, "runs": 4, "states": {"reached": 3, "waiting": 1}, "seconds_left": None}
+        (tmp_path / "run" / "progress.json").write_text(json.dumps(told))
+    code = f"""
+import sys
+import semfocus_command
+try:
+    semfocus_command.main(["status", {str(tmp_path / "run")!r}])
+finally:
+    assert not {{"torch", "transformers", "datasets", "matplotlib"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 4 runs done" in done.stdout
+
+
+def test_help_of_a_comparison_names_no_default_that_a_preset_goes_over(capsys):
+    assert run("compare", "--help") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the budget in epochs (default: the preset's or the file's)" in out
+    assert "(default: 100)" not in out
+
+
+def test_the_file_that_is_in_the_way_is_named(tmp_path, capsys):
+    (tmp_path / "afile").write_text("mine")
+    assert run("train", "even_pairs", *TINY, "--output", tmp_path / "afile" / "sub" / "one") == 2
+    assert f"{tmp_path / 'afile'}: a file is in the way" in capsys.readouterr().err
 
 
 def test_the_package_is_a_command_too():

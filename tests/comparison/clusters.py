@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 from hf_semfocus.comparison.compare import compare
+from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.storage import local_copy
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.files import read_json, read_json_lines
@@ -22,7 +23,6 @@ TINY = {
 # All on loopback, and nothing said to anybody.
 RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_prestart_worker_first_driver": "0",
     "PYTHONPATH": str(ROOT),
 }
@@ -35,8 +35,8 @@ def tiny(epochs=3, masks=("full", "topk:3"), seeds=(0,)):
 
 
 @contextlib.contextmanager
-def ray_cluster(cpus=2, labels=({}, {})):
-    """A cluster of two nodes, of which the first is its head."""
+def ray_cluster(*nodes):
+    """A cluster of these nodes (two CPUs each, if nothing else is asked for), of which the first is its head."""
     from ray._private import services
     from ray.cluster_utils import Cluster
 
@@ -46,8 +46,9 @@ def ray_cluster(cpus=2, labels=({}, {})):
     with mock.patch.dict(os.environ, RAY), here:
         cluster = Cluster()
         try:
-            cluster.add_node(**address, num_cpus=cpus, include_dashboard=False, labels=labels[0])
-            cluster.add_node(**address, num_cpus=cpus, labels=labels[1])
+            for node in nodes or ({}, {}):
+                head = {} if cluster.head_node else {"include_dashboard": False}
+                cluster.add_node(**{**address, "num_cpus": 2, **head, **node})
             yield cluster
         finally:
             cluster.shutdown()
@@ -86,5 +87,5 @@ def trained(place, asked):
 
 def train_here(asked, folder):
     """The undisturbed comparison: what every other way of training it has to give, bit for bit."""
-    compare(asked, folder, engine=None, jobs=2)
+    compare(asked, folder, engine=make_engine("inline", Wanted()))
     return trained(folder, asked)

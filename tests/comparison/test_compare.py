@@ -245,6 +245,27 @@ def test_workers_end_with_a_killed_comparison_and_a_restart_at_once_is_safe(tmp_
     assert curves(out, asked) == curves(tmp_path / "whole", asked)
 
 
+@pytest.mark.slow
+def test_a_terminated_comparison_ends_quietly_and_its_log_has_no_bars(tmp_path):
+    """SIGTERM, as a batch system sends it: no worker is left, and nothing is printed of what was not cleaned up."""
+    out = tmp_path / "out"
+    asked = experiment(masks=("full",), training={**TINY["training"], "epochs": 10_000})
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
+    command = [sys.executable, "-m", "hf_semfocus.cli.main", "compare", "--config", str(tmp_path / "experiment.yaml")]
+    process = subprocess.Popen([*command, "--output", str(out)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 300
+        while not any(read_json_lines(path)[-1]["epoch"] >= 2 for path in out.rglob("history.jsonl")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert (process.communicate(timeout=60)[1].decode(), process.returncode) == ("", 128 + signal.SIGTERM)
+    finally:
+        process.kill()
+    assert "%|" not in (unit_folder(out, asked.units()[0]) / "log.txt").read_text()
+
+
 def test_a_worker_that_is_still_starting_is_deaf_to_ctrl_c(capfd):
     """A terminal sends SIGINT to all processes; a worker in the midst of its imports must not answer with a traceback."""
     with worker_pool(1) as pool:

@@ -6,11 +6,13 @@ import shutil
 import fsspec
 import pytest
 
-from hf_semfocus.comparison import storage
+from hf_semfocus.comparison import attempts, storage
+from hf_semfocus.comparison.attempts import Attempt, GoneError, TakenOverError, read_manifest, run_at
+from hf_semfocus.comparison.bucket import can_pass
 from hf_semfocus.comparison.compare import compare
 from hf_semfocus.comparison.engines import Wanted, make_engine
 from hf_semfocus.comparison.engines.base import Job
-from hf_semfocus.comparison.storage import Attempt, TakenOverError, UrlStore, local_copy, open_store, run_at
+from hf_semfocus.comparison.storage import UrlStore, local_copy, open_store
 from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.comparison.workers import train
 
@@ -20,9 +22,9 @@ from .clusters import s3_server, tiny, train_here, trained
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(storage.tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setattr(attempts.tempfile, "tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(storage, "SHARE", 1e9)  # each epoch is published
+    monkeypatch.setattr(attempts, "SHARE", 1e9)  # each epoch is published
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def attempt_until(place, spec, epochs, monkeypatch):
 
     def publish(self):
         published(self)
-        if self.published.epoch == epochs:
+        if int(self.published[:6]) == epochs:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -118,15 +120,19 @@ def test_a_stale_attempt_notices_the_later_one_and_changes_nothing_that_counts(m
 
 def test_readers_follow_the_highest_epoch_then_the_later_attempt():
     names = [
-        storage.Name(2, 0, "0001-aaaaaaaa"),
-        storage.Name(3, 0, "0001-aaaaaaaa"),
-        storage.Name(3, 0, "0002-00000000"),
-        storage.Name(3, 1, "0001-aaaaaaaa"),
-        storage.Name(3, 2, "0001-aaaaaaaa"),
+        f"{name}.json"
+        for name in (
+            "000002.0-0001-aaaaaaaa",
+            "000003.0-0001-aaaaaaaa",
+            "000003.0-0002-00000000",
+            "000003.1-0001-aaaaaaaa",
+            "000003.2-0001-aaaaaaaa",
+        )
     ]
-    assert names == sorted(names)
-    assert [storage.Name.read(name.file) for name in names] == names
-    assert storage.Name.read("000003.0-0001-aaaaaaaa.json.part") is None
+    for count in range(1, len(names) + 1):
+        others = ["000009.0-0001-aaaaaaaa.json.part", "0009-aaaaaaaa.begun"]
+        assert attempts.newest([*others, *reversed(names[:count])]) == names[count - 1]
+    assert attempts.newest(["0001-aaaaaaaa.begun"]) is None
 
 
 def test_a_failed_run_is_recorded_and_tried_again(memory, undisturbed, monkeypatch):
@@ -143,6 +149,78 @@ def test_a_failed_run_is_recorded_and_tried_again(memory, undisturbed, monkeypat
     assert "no luck" in results[0]["error"]
     compare(asked, memory, engine=inline())
     assert trained(memory, asked) == expected
+
+
+def test_an_object_that_is_replaced_while_it_is_read_does_not_stop_the_next_attempt(memory, undisturbed, monkeypatch):
+    """A worker that does not know yet that its node is lost may publish once more."""
+    unit = undisturbed[0].units()[1]
+    place, old, published = f"{memory}/runs/{unit.name}", [], Attempt._publish
+
+    def publish(self):
+        published(self)
+        old.append(read_manifest(self.bucket, self.run))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Attempt, "_publish", publish)
+        attempt_until(place, unit, 2, patched)
+    with monkeypatch.context() as patched:
+        first = iter(old[:1])
+        patched.setattr(attempts, "read_manifest", lambda *which: next(first, None) or read_manifest(*which))
+        with run_at(place) as run:
+            assert (run.folder / "history.jsonl").read_text().count("\n") == 2
+        patched.setattr(attempts, "read_manifest", lambda *_: old[0])
+        with pytest.raises(GoneError, match="is gone"), run_at(place):
+            pass
+
+
+def test_a_node_whose_disk_is_full_stops_no_other(memory, monkeypatch):
+    from hf_semfocus.comparison import workers
+
+    trains = workers.train_run
+
+    def train_run(spec, *more, **options):
+        if spec.mask == "full":
+            raise OSError(28, "No space left on device")
+        return trains(spec, *more, **options)
+
+    def write_failed(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(workers, "train_run", train_run)
+    monkeypatch.setattr(workers, "write_failed", write_failed)
+    full, fine = compare(tiny(epochs=1), memory, engine=inline())
+    assert (full["status"], fine["epochs_trained"]) == ("failed", 1)
+    assert "No space left" in full["error"]
+
+
+def of_boto(code, status):
+    from botocore.exceptions import ClientError
+    from s3fs.errors import translate_boto_error
+
+    error = {"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return translate_boto_error(ClientError(error, "PutObject"))
+
+
+def test_only_what_can_pass_is_asked_again():
+    import aiohttp
+    from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+
+    for error in (
+        ConnectionResetError(),
+        TimeoutError(),
+        EndpointConnectionError(endpoint_url="http://x"),
+        ReadTimeoutError(endpoint_url="http://x"),
+        aiohttp.ClientPayloadError(),
+        *(of_boto(*fault) for fault in (("SlowDown", 503), ("InternalError", 500), ("Unheard", 502))),
+    ):
+        assert can_pass(error), error
+    for error in (
+        PermissionError(),
+        NoCredentialsError(),
+        OSError(28, "No space left on device"),
+        *(of_boto(*fault) for fault in (("AccessDenied", 403), ("NoSuchBucket", 404), ("InvalidBucketName", 400))),
+    ):
+        assert not can_pass(error), error
 
 
 @pytest.mark.slow
@@ -163,7 +241,6 @@ def test_object_storage_that_goes_away_for_a_while_loses_nothing(undisturbed, tm
             put(self, local, remote, **options)
 
         monkeypatch.setattr(S3FileSystem, "put_file", put_file)
-        monkeypatch.setattr(storage, "AWAY_SECONDS", 0.0)
         compare(asked, place, engine=inline())
         assert len(away) == 4
         assert trained(place, asked) == expected

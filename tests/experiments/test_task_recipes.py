@@ -113,7 +113,7 @@ def test_a_recipe_may_name_another(experiment):
         (
             {"recipe": "a.yaml"},
             {"a.yaml": {**RECIPE, "tasks": {"even_pairs": {"recipe": "a.yaml"}}}},
-            ["circle", "a.yaml → a.yaml"],
+            ["circle"],
         ),
         (
             {"recipe": "a.yaml"},
@@ -121,9 +121,9 @@ def test_a_recipe_may_name_another(experiment):
                 "a.yaml": {**RECIPE, "tasks": {"even_pairs": {"recipe": "b.yaml"}}},
                 "b.yaml": {**RECIPE, "tasks": {"even_pairs": {"recipe": "a.yaml"}}},
             },
-            ["circle", "a.yaml → b.yaml → a.yaml"],
+            ["circle"],
         ),
-        ({"recipe": "big.yaml"}, {}, ["circle", "big.yaml → big.yaml"]),
+        ({"recipe": "big.yaml"}, {}, ["circle"]),
     ],
     ids=lambda value: None,
 )  # fmt: skip

@@ -162,19 +162,18 @@ def text_of(comparison, task, mask, seed=0, **options):
 
 def test_what_limits_a_checkpoint_is_said(comparison):
     learnt = text_of(comparison, "even_pairs", "topk:5")
-    assert "reached 95 % after 8 epochs (held-out 95 %: 10; trained: 10, allowed: 40)" in learnt.text
-    assert "`full` attention took 27 epochs" in learnt.text
+    assert "95 % training accuracy: after 8 epochs; 95 % held-out accuracy: after 10. It had 10 of 40" in learnt.text
+    assert "took 27 epochs" in learnt.text
     assert "speed-up of 3.4×" in learnt.text
     assert "| held-out (2,000 rows) | 0.960 | 0.500 | 0.511 |" in learnt.text
     assert "**Reduced size**: input length 20 (the paper: 40); blocks 3 (the paper: 5)" in learnt.text
     assert "reduced-size" in learnt.data.tags
     assert "chance 0.500, majority class 0.511" in learnt.data.eval_results[0].metric_name
     assert "ensored" not in learnt.text
-    assert "guessing" not in learnt.text
+    assert "not learnt" not in learnt.text
 
     censored = text_of(comparison, "even_pairs", "banded:5")
-    assert "**Censored**: training accuracy did not reach 95 % in the 40 epochs" in censored.text
-    assert "epochs to 95 %: `>40`" in censored.text
+    assert "**Censored**: 95 % training accuracy was not reached in 40 epochs" in censored.text
     assert "cannot see the whole input (through all blocks: ±6 of 20 positions)" in censored.text
     assert "censored" in censored.data.tags
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hf_semfocus.analysis.paper_table import beside_paper
 from hf_semfocus.experiments.presets import PAPER_EPOCHS
-from recipes.reproduction import page, pictures
+from hf_semfocus.text import number
+from recipes.reproduction import page, pictures, theory
 from recipes.reproduction.__main__ import main, write_page
 from recipes.reproduction.archive import store, unpack
 from recipes.reproduction.records import TASKS, Gap, read_stored, read_task, stored_name
@@ -226,7 +228,30 @@ def test_the_stored_page_is_what_the_stored_runs_give():
     tier = judge(read_stored(RESULTS))
     assert json.loads((RESULTS / "paper.json").read_text(encoding="utf-8")) == as_json(tier)
     pictures_there = [path.stem for path in (RESULTS / "paper").glob("*.png")]
-    assert (RESULTS / "paper.md").read_text(encoding="utf-8") == page.markdown(tier, pictures_there)
+    assert (RESULTS / "paper.md").read_text(encoding="utf-8") == page.markdown(
+        tier, pictures_there, theory.section(theory.read(RESULTS))
+    )
+
+
+@pytest.mark.parametrize("found", theory.read(RESULTS), ids=lambda found: found["task"])
+def test_the_stored_theory_follows_from_its_models(found):
+    assert found["paper"] == json.loads(json.dumps(beside_paper(found["task"], found["points"])))
+    assert {point["own_mask"] for point in found["points"]} == set(MASKS)
+    table = "\n".join(theory.section([found]))
+    row = next(row for row in found["paper"] if row["quantity"] == "dispersion_full" and row["level"] == 90)
+    of_full = [point["percentiles"]["dispersion_full"][1] for point in found["points"] if point["own_mask"] == "full"]
+    assert row["median"] == statistics.median(of_full)
+    assert f"{number(row['median'])} / {number(row['paper'])}" in table
+
+
+def test_analyses_of_two_tasks_or_without_the_papers_table_are_refused(tmp_path, capsys):
+    for name, found in (("a", {"task": "even_pairs", "paper": [{}]}), ("b", {"task": "listops", "paper": []})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "analysis.json").write_text(json.dumps(found))
+    for folders in (["a", "b"], ["b"]):
+        assert theory.main([*(str(tmp_path / name) for name in folders), "--results", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert not (tmp_path / "paper").exists()
 
 
 def test_every_stored_number_follows_from_the_histories(tmp_path):

@@ -1,7 +1,6 @@
 """The ListOps builder."""
 
-from .common import TaskBuilder
-from .config import configs
+from .common import TaskBuilder, configs
 
 
 class ListOps(TaskBuilder):

@@ -1,8 +1,7 @@
 """The NNCH builder: one configuration for each of the 15 tasks of "Neural Networks and the Chomsky Hierarchy"."""
 
 from ..tasks import list_tasks
-from .common import TaskBuilder
-from .config import configs
+from .common import TaskBuilder, configs
 
 
 class NNCH(TaskBuilder):
