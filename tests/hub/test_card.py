@@ -26,6 +26,7 @@ from hf_semfocus.training.setup import build_model
 from tests.hub.cards import card_problem
 from tests.model.isolated import run as run_isolated
 from tests.report.synthetic import write_run_directory
+from tests.small import SIZES, TINY, run
 
 OUTCOMES = {
     "even_pairs": {
@@ -35,20 +36,6 @@ OUTCOMES = {
         "topk:5": [8, 6],
     }
 }
-TINY = {
-    "length": 12,
-    "train_size": 200,
-    "validation_size": 60,
-    "test_size": 100,
-    "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
-    "training": {"epochs": 3, "batch_size": 50, "stop_early": False},
-}
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
 
 
 def values(data):
@@ -117,7 +104,7 @@ def test_the_best_weights_are_the_ones_in_the_card(trained):
     kept = next(row for row in history if row["validation_accuracy"] == best)
     assert kept["heldout_accuracy"] != history[-1]["heldout_accuracy"], "the run cannot tell best from last"
     model = AutoModelForSequenceClassification.from_pretrained(trained / "model").eval()
-    rows = load_task("parity_check", **{name: TINY[name] for name in TINY if name.endswith("size")}, length=12)["test"]
+    rows = load_task("parity_check", **SIZES)["test"]
     with torch.no_grad():
         answers = model(torch.tensor(rows["input_ids"])).logits.argmax(-1)
     accuracy = (answers == torch.tensor(rows["labels"])).double().mean().item()
@@ -160,9 +147,7 @@ def test_a_task_with_sequences_as_output(tmp_path):
     said = []
     place = f"name = {str(tmp_path / 'run' / 'model')!r}"
     exec(re.sub(r'name = ".*?"', place, block), {"print": said.append})
-    row = load_task("reverse_string", **{name: TINY[name] for name in TINY if name.endswith("size")}, length=12)[
-        "test"
-    ][0]
+    row = load_task("reverse_string", **SIZES)["test"][0]
     assert f"{row['text']}{' [Q]' * 12}" in block
     assert f"# right: {row['target']}" in block
     assert len(said[0]) == 24
@@ -319,16 +304,13 @@ def write_result(folder, **changes):
     [
         (lambda folder: None, ["--push"], ["--repo"]),
         (lambda folder: None, ["--repo", "name"], ["--repo", "name", "user/name"]),
-        (lambda folder: None, ["--repo", "user/-name"], ["--repo"]),
         (lambda folder: None, ["--dataset", "a/b/c"], ["--dataset", "a/b/c"]),
         (lambda folder: None, ["--private"], ["--private", "--push"]),
         (lambda folder: None, ["--repo", "a/b", "--push", "--output", "OUT"], ["--output", "--push"]),
         (lambda folder: (folder / "result.json").unlink(), [], ["not finished"]),
         (lambda folder: (folder / "model" / "config.json").unlink(), [], ["config.json", "not complete"]),
         (lambda folder: shutil.rmtree(folder / "model"), [], ["not complete"]),
-        (lambda folder: (folder / "spec.json").write_text("{"), [], ["spec.json", "damaged"]),
         (lambda folder: (folder / "model" / "config.json").write_text("{}"), [], ["config.json", "damaged"]),
-        (lambda folder: (folder / "model" / "config.json").write_text("[]"), [], ["config.json", "damaged"]),
         (lambda folder: (folder / "spec.json").write_text('{"task": "even_pairs"}'), [], ["spec.json", "damaged"]),
         (lambda folder: shutil.rmtree(folder), [], ["does not exist"]),
         (lambda folder: write_result(folder, versions=...), [], ["result.json", "versions"]),
