@@ -28,6 +28,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
+def mask_slug(mask: str) -> str:
+    """A mask specification, or the name of a variant, as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
+
+    >>> mask_slug("random:5;seed=0+sink:1")
+    'random-5-seed-0_sink-1'
+    """
+    return mask.translate(str.maketrans(":;=+", "---_"))
+
+
 def accuracy(value: float | None) -> str:
     """Three decimals, cut and not rounded where rounding would claim more: 0.9996 is 0.999, as τ = 1 is not reached."""
     if value is None:

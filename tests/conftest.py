@@ -42,18 +42,19 @@ def no_network():
 def tiny():
     """Makes a specification that trains in a second; keyword arguments go to `RunSpec`, `training` and `model` are merged."""
     from hf_semfocus.experiments.spec import RunSpec
+    from tests.small import TINY
 
     def make(training=None, model=None, **kwargs):
-        values = {
-            "task": "even_pairs",
-            "mask": "topk:3",
-            "length": 12,
-            "train_size": 200,
-            "validation_size": 60,
-            "test_size": 100,
-            "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, **(model or {})},
-            "training": {"epochs": 3, "batch_size": 50, "stop_early": False, **(training or {})},
-        }
-        return RunSpec.from_dict({**values, **kwargs})
+        parts = {"model": {**TINY["model"], **(model or {})}, "training": {**TINY["training"], **(training or {})}}
+        return RunSpec.from_dict({"task": "even_pairs", "mask": "topk:3", **TINY, **parts, **kwargs})
 
     return make
+
+
+@pytest.fixture
+def no_workers(monkeypatch):
+    """Comparisons train in this process."""
+    from tests.small import InProcess
+
+    for place in ("compare", "engines"):
+        monkeypatch.setattr(f"hf_semfocus.comparison.{place}.make_engine", lambda *_: InProcess())

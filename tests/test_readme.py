@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hf_semfocus.files import read_record
 from hf_semfocus.summary_schema import Summary
 from recipes.reproduction import blocks, readme
+from tests.small import run
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "recipes" / "results"
@@ -87,27 +89,13 @@ def test_the_stored_summary_belongs_to_the_preset_as_it_is():
 
 @pytest.mark.slow
 def test_the_mask_of_ones_own_trains_by_the_command_line_and_loads_without_the_package(tmp_path, monkeypatch):
-    from hf_semfocus.cli.main import main
     from tests.model.isolated import PREAMBLE
 
     monkeypatch.chdir(tmp_path)
     (block,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "@register_mask_strategy" in b)
     (tmp_path / "my_masks.py").write_text(block)
-    options = [
-        "--mask",
-        "dilated:2+sink:1",
-        "--import",
-        "my_masks.py",
-        "--length",
-        "20",
-        "--layers",
-        "1",
-        "--epochs",
-        "1",
-    ]
-    with pytest.raises(SystemExit) as ended:
-        main(["train", "even_pairs", *options, "--output", "out"])
-    assert not ended.value.code
+    options = "--mask dilated:2+sink:1 --import my_masks.py --length 20 --layers 1 --epochs 1 --output out"
+    assert run("train", "even_pairs", *shlex.split(options)) == 0
     code = f"""{PREAMBLE}
 from transformers import pipeline
 classify = pipeline("text-classification", model="out/model", trust_remote_code=True)
@@ -121,23 +109,17 @@ print(classify.model.config.mask, classify("0 1 1")[0]["label"])
 def test_figures_of_a_missing_or_damaged_folder_change_nothing(tmp_path, monkeypatch, capsys):
     pages = {path: path.read_bytes() for path in map(blocks.page, blocks.PLACES)}
     monkeypatch.setattr(readme, "RESULTS", tmp_path / "results")
-    run = tmp_path / "run"
-    run.mkdir()
+    folder = tmp_path / "run"
+    folder.mkdir()
     for name in ("summary.csv", "speedups.csv"):
-        (run / name).touch()
+        (folder / name).touch()
     for text, words in (("{", "not JSON"), ("{}", "is missing"), ("[]", "is damaged")):
-        (run / "summary.json").write_text(text)
-        assert readme.main([str(run)]) == 2
+        (folder / "summary.json").write_text(text)
+        assert readme.main([str(folder)]) == 2
         assert words in capsys.readouterr().err
     nowhere = str(tmp_path / "nowhere")
-    for arguments in (
-        [nowhere],
-        ["--cost", nowhere],
-        ["--data", nowhere],
-        ["--attention", nowhere],
-        ["--minilm", nowhere],
-    ):
-        assert readme.main(arguments) == 2
+    for option in ([], ["--cost"], ["--data"], ["--attention"], ["--minilm"]):
+        assert readme.main([*option, nowhere]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert nowhere in line
     assert not (tmp_path / "results").exists()

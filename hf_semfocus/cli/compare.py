@@ -28,14 +28,14 @@ def add_parser(commands: Any) -> None:
     add("--tasks", nargs="+", type=one, help="these tasks instead of the preset's")
     add("--masks", nargs="+", type=one, help="these masks, or variants, instead of the preset's")
     add("--seeds", nargs="+", type=integer, help="these seeds instead of the preset's")
-    add_run_options(parser)
+    add_run_options(parser, "the preset's or the file's")
 
 
 def run(options: argparse.Namespace) -> int:
     """Trains what is not finished, with a bar a run, and writes the summary, the report and the cards."""
     from dataclasses import replace
 
-    from ..experiments.experiment import CHANGED, Experiment, changed_note
+    from ..experiments.experiment import CHANGED, Experiment, changed_note, once
     from ..experiments.options import merged
     from ..experiments.presets import preset
 
@@ -47,7 +47,10 @@ def run(options: argparse.Namespace) -> int:
     values = {
         **base.to_dict(),
         "defaults": {**base.defaults, **imports},
-        "tasks": {name: merged(base.tasks.get(name, {}), settings) for name in options.tasks or base.tasks},
+        "tasks": {
+            name: merged(base.tasks.get(name, {}), settings)
+            for name in once("tasks", options.tasks or list(base.tasks))
+        },
         "masks": options.masks or list(base.masks),
         "seeds": options.seeds or list(base.seeds),
     }

@@ -37,6 +37,7 @@ def _about_a_file(error: Exception, output: str | None) -> str | None:
         return None
     path, reason = Path(error.filename), error.strerror.lower()
     if isinstance(error, FileExistsError | NotADirectoryError):
+        path = next((part for part in (*reversed(path.parents), path) if part.is_file()), path)
         reason = "a file is in the way"
     if output is None:
         return f"{path}: {reason}"

@@ -4,7 +4,9 @@ import argparse
 import importlib
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
@@ -34,11 +36,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command line and exits: 0 done, 1 a run of a comparison failed, 2 bad input, 130 interrupted."""
+    """Runs the command line and exits: 0 done, 1 a run of a comparison failed, 2 bad input, 130 interrupted, 143 terminated."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     replace_what_streams_lack()
     options = parser().parse_args(arguments)
     options.command_line = shlex.join(["semfocus", *arguments])
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _end)  # by an exit that workers and locks see; Python's own ends without one
     try:
         code = options.run(options)
     except KeyboardInterrupt:
@@ -55,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"semfocus {options.command}: {message}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

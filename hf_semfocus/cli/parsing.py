@@ -110,8 +110,11 @@ def add_field(parser: argparse.ArgumentParser, flag: str, field: str, text: str,
     parser.add_argument(flag, dest=RUN + field, metavar=metavar, help=text, **options)
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """The fields of `RunSpec` that have an option in each command that trains; the others are reached by --set."""
+def add_run_options(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """The fields of `RunSpec` that have an option in each command that trains; the others are reached by --set.
+
+    `default` is what the help says of them where their own defaults do not count.
+    """
     add_import(parser, RUN + "imports")
     add_sizes(parser, RUN)
     add_field(parser, "--epochs", "training.epochs", "the budget in epochs (default: 100)", type=int)
@@ -128,6 +131,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_field(parser, "--report-to", "training.report_to", text, metavar="TRACKER")
     text = "any other field: model.hidden_act=gelu, model.attention_gain=auto, training.lr_decay=1.0, task_options.…"
     parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="KEY=VALUE", help=text)
+    for action in parser._actions if default else ():
+        if action.dest.startswith(RUN) and action.help:
+            action.help = re.sub(r"\(default: .*?\)", f"(default: {default})", action.help)
 
 
 def asked(options: argparse.Namespace) -> dict[str, Any]:

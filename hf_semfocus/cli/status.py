@@ -21,8 +21,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints what the comparison at work, or the last one, has written down."""
-    from ..comparison.compare import PROGRESS
-    from ..comparison.storage import open_store
+    from ..comparison.storage import PROGRESS, open_store
 
     store, out = open_store(options.directory), console()
     for line in _lines(store.told(PROGRESS) or _counted(store.folder)):

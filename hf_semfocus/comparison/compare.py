@@ -26,14 +26,13 @@ from ..training.run import finished_before
 from ..training.run_files import REPAIR, Run, read_run
 from ..training.setup import check_memory, check_tracker
 from .attempts import run_at
-from .bucket import StorageError, is_url
+from .bucket import is_url
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
 from .run_directory import RunDirectory
-from .storage import Store, open_store
+from .storage import PROGRESS, Store, open_store
 from .workers import failed, last_entry, train, write_failed
 
-PROGRESS = "progress.json"
 PROGRESS_SECONDS = 5.0
 
 
@@ -217,7 +216,9 @@ def _lost(unit: RunSpec, job: Job, reason: str) -> Outcome:
             result = write_failed(unit, run.folder, reason)
             run.publish(final=True)
             return Outcome(result, last_entry(run.folder))
-    except StorageError as error:
+    except OSError as error:
+        if not is_url(job.place):
+            raise
         return Outcome(failed(f"{reason}; {error}"), recorded=False)
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from ..experiments.spec import TrainingOptions, mask_slug
 from ..files import read_record
 from ..schema import ExperimentRecord, SpecRecord
+from ..text import mask_slug
 from ..training.run_files import Run, read_run
 
 REMAKE = "restore it, or move it away and run the same `semfocus compare` again: finished runs are kept"
@@ -102,4 +102,8 @@ def _budget(experiment: ExperimentRecord, task: str) -> int | None:
     if task not in experiment.tasks:
         return None
     asked = [settings.training.epochs for settings in (experiment.tasks[task], experiment.defaults) if settings]
-    return next(filter(None, asked), TrainingOptions.epochs)
+    if (budget := next(filter(None, asked), None)) is None:
+        from ..experiments.spec import TrainingOptions  # and with it torch, which `semfocus status` need not wait for
+
+        budget = TrainingOptions.epochs
+    return budget

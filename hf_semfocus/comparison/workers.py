@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from transformers.utils.logging import disable_progress_bar
+
 from ..experiments.spec import RunSpec
 from ..files import read_json_lines, write_json
 from ..schema import Epoch, RunResult
@@ -15,7 +17,7 @@ from ..training.environment import machine, process_state, use_threads, versions
 from ..training.results import FORMAT
 from ..training.run import train_run
 from .attempts import run_at
-from .bucket import StorageError
+from .bucket import StorageError, is_url
 from .engines.base import Job, Outcome, Tell
 
 SHOWN = ("epoch", "train_accuracy", "running_accuracy", "heldout_accuracy", "seconds")
@@ -26,8 +28,8 @@ def train(job: Job, cpus: int = 1, tell: Tell | None = None) -> Outcome:
     """Trains a job to its end, from where an earlier attempt has left it.
 
     Returns:
-        What is recorded in the run's place, also of a run that failed. `recorded` is False where the storage could not be reached, or a
-        later attempt at the same run has taken it over.
+        What is recorded in the run's place, also of a run that failed. `recorded` is False under a URL where the storage could not be
+        reached, this node's scratch folder could not be written, or a later attempt at the same run has taken it over.
 
     Raises:
         OSError: a run's folder cannot be written.
@@ -46,12 +48,16 @@ def train(job: Job, cpus: int = 1, tell: Tell | None = None) -> Outcome:
             result = _trained(spec, run, on_epoch, job.kind, alone)
             run.publish(final=True)
             return Outcome(result, last_entry(run.folder))
-    except StorageError as error:
+    except OSError as error:
+        if not is_url(job.place):
+            raise
         return Outcome(failed(str(error)), recorded=False)
 
 
 def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> RunResult:
     run.folder.mkdir(parents=True, exist_ok=True)
+    if alone:  # a log has no use for bars
+        disable_progress_bar()
     with (
         open(run.folder / "log.txt", "a", encoding="utf-8") as log,
         output_to(log) if alone else contextlib.nullcontext(),

@@ -13,12 +13,20 @@ from .tasks import get_task, is_built_in
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
+_NNCH = (
+    "{} level of Neural Networks and the Chomsky Hierarchy",
+    'Delétang et al., "Neural Networks and the Chomsky Hierarchy", ICLR 2023, [arXiv 2207.02098](https://arxiv.org/abs/2207.02098).',
+)
+# What a task comes from, and what to cite for it.
 _SOURCES = {
-    "listops": "ListOps (Nangia and Bowman, 2018) with the trees of Long Range Arena (Tay et al., 2021), drawn directly from their "
-    "distribution conditioned on the range of lengths",
-    "regular": "Neural Networks and the Chomsky Hierarchy (Delétang et al., ICLR 2023), regular level",
-    "dcf": "Neural Networks and the Chomsky Hierarchy (Delétang et al., ICLR 2023), deterministic context-free level",
-    "cs": "Neural Networks and the Chomsky Hierarchy (Delétang et al., ICLR 2023), context-sensitive level",
+    "listops": (
+        "ListOps with the trees of Long Range Arena, drawn from their distribution conditioned on the range of lengths",
+        'Nangia and Bowman, "ListOps", 2018, [arXiv 1804.06028](https://arxiv.org/abs/1804.06028); Tay et al., "Long Range Arena", '
+        "ICLR 2021, [arXiv 2011.04006](https://arxiv.org/abs/2011.04006).",
+    ),
+    "regular": (_NNCH[0].format("regular"), _NNCH[1]),
+    "dcf": (_NNCH[0].format("deterministic context-free"), _NNCH[1]),
+    "cs": (_NNCH[0].format("context-sensitive"), _NNCH[1]),
 }
 
 
@@ -84,15 +92,20 @@ def dataset_card(
         "dataset_info": DatasetInfosDict({"default": info})["default"]._to_yaml_dict(),
     }
     length = f"{options.low}" if options.low == options.high else f"{options.low} to {options.high}"
-    source = _SOURCES[task.level] if is_built_in(task) else f"A task of `{type(task).__module__}`"
+    source, cite = _SOURCES[task.level] if is_built_in(task) else (f"a task of `{type(task).__module__}`", "")
+    columns = ", ".join(f"`{name}`" for name in features(task))
     lines = [
         f"# {task.name}",
         "",
-        f"{source}: {task.description}. The answer to `{task.example[0]}` is `{task.example[1]}`.",
+        f"What it asks: {task.description}. The answer to `{task.example[0]}` is `{task.example[1]}`.",
         "",
-        f"Inputs have {length} tokens over {' '.join(f'`{symbol}`' for symbol in task.vocabulary)}; "
-        f"`length_<n>` splits have n. Seed {options.seed}, generator version {GENERATOR_VERSION}"
-        + (", duplicates allowed." if options.allow_duplicates else "; no input occurs twice, in a split or in two."),
+        f"Rows are made by hf-semfocus, none is collected. Source: {source}.",
+        "",
+        "## Rows",
+        "",
+        f"An input has {length} tokens, each one of {' '.join(f'`{symbol}`' for symbol in task.vocabulary)}; "
+        f"in a split `length_<n>` it has n. Columns: {columns}. "
+        + ("Inputs may occur twice." if options.allow_duplicates else "No input occurs twice, in a split or in two."),
         "",
         "| split | rows | chance | majority label | majority accuracy | labels |",
         "|---|---|---|---|---|---|",
@@ -104,14 +117,22 @@ def dataset_card(
             f"| {facts['majority_accuracy']:.3f} | {histogram} |"
         )
     if task.kind == "token_classification":
-        lines += [
-            "",
-            "Accuracies and counts are of output positions; a whole output is right only if all of them are.",
-        ]
-    lines += ["", "Made by", "", "```"]
+        lines += ["", "Accuracies and counts are of output tokens; an output is right only if all its tokens are."]
+    again = f"To make the same rows again (generator version {GENERATOR_VERSION}):"
+    lines += ["", "## Use", "", f"`datasets.load_dataset` takes this folder or repository. {again}", ""]
+    lines += ["```python", python_call(options), "```"]
     if command:
-        lines += [f"$ {command}", ""]
-    lines += [python_call(options), "```", ""]
+        lines += ["", "or on the command line:", "", "```bash", f"$ {command}", "```"]
+    lines += [
+        "",
+        "## Limits",
+        "",
+        "- The symbols carry no language. A short program answers every input, so an accuracy below 1 is the model's.",
+        "- An accuracy says something only beside chance and the majority accuracy above.",
+        "- The rows are of one seed and one distribution of lengths.",
+    ]
+    lines += ["", "## Citation", "", f"The task: {cite}"] if cite else []
+    lines += [""]
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n" + "\n".join(lines)
 
 

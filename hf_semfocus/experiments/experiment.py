@@ -1,9 +1,10 @@
 """A comparison as data: tasks × masks × seeds with one set of hyperparameters a task, in Python, YAML or JSON."""
 
+from collections.abc import Sequence
 from dataclasses import field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
@@ -15,15 +16,29 @@ from .options import STRICT, merged, one_line_errors, parse, read_yaml
 from .spec import Names, RunSpec, Seed, flat, mask_slug
 from .task_recipes import KEY, with_recipe
 
+Value = TypeVar("Value")
 CHANGED = " (changed)"  # after the name of an experiment that a command line changed
+RECORDING = (
+    "imports",
+    "training.analysis_every",
+    "training.report_to",
+    "training.snapshots",
+)  # settings that change no run
 # What a comparison's experiment.json has beside the experiment.
 RECORDED = ("format", "command", "created", "versions", "machine", "earlier", "units")
+
+
+def once(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
+    """The values themselves; `ValueError` if one is there twice."""
+    if (twice := next((value for value in values if list(values).count(value) > 1), None)) is not None:
+        raise ValueError(f"{name} has {twice} twice; allowed: each once")
+    return tuple(values)
 
 
 def _named(tasks: Any) -> Any:
     """Tasks without settings: a list of names, or a name with nothing behind its colon."""
     if isinstance(tasks, list) and all(isinstance(name, str) for name in tasks):
-        return {name: {} for name in tasks}
+        return {name: {} for name in once("tasks", tasks)}
     if isinstance(tasks, dict):
         return {name: {} if settings is None else settings for name, settings in tasks.items()}
     return tasks
@@ -88,13 +103,14 @@ class Experiment:
         """The experiment as it is stored, each mask as it is written everywhere, after every run of it was resolved.
 
         Raises:
-            ValueError: as `RunSpec.resolved`; the baseline is not among the masks; two masks would share a folder.
+            ValueError: as `RunSpec.resolved`; a mask or a seed is there twice; the baseline is not among the masks; two masks would share
+                a folder.
         """
         import_strategies(self.defaults.get("imports", ()))
         experiment = replace(
             self,
-            masks=tuple(dict.fromkeys(self._label(mask) for mask in self.masks)),
-            seeds=tuple(dict.fromkeys(self.seeds)),
+            masks=once("masks", [self._label(mask) for mask in self.masks]),
+            seeds=once("seeds", self.seeds),
             baseline=self._label(self.baseline),
         )
         slugs: dict[str, str] = {}
@@ -115,12 +131,11 @@ class Experiment:
         try:
             return str(parse_mask(mask))
         except ValueError as error:
-            if not self.variants:
+            if not self.variants or "unknown mask strategy" not in str(error):
                 raise
-            raise ValueError(
-                f"{mask!r} is neither a variant{did_you_mean(mask, self.variants)} (known: {', '.join(self.variants)}) nor a "
-                f"mask specification ({error})"
-            ) from None
+            near = did_you_mean(mask, self.variants)
+            known = "" if near else f" ({', '.join(self.variants)})"
+            raise ValueError(f"{mask!r} is neither a variant{known} nor a mask{near}") from None
 
     def spec(self, task: str, mask: str, seed: int) -> RunSpec:
         """The resolved specification of one run; `mask` is one of the experiment's."""
@@ -193,7 +208,7 @@ class Experiment:
 def changed_note(base: Experiment, changed: Experiment) -> str | None:
     """What a report says of an experiment that a command line changed: each setting, old → new. None: nothing was changed.
 
-    The base's note stands before it, unless sizes were changed, of which it speaks.
+    The base's note stands before it, unless sizes, tasks or seeds were changed, of which it speaks.
     """
     changes = []
     for name in ("masks", "seeds", "tasks"):
@@ -204,14 +219,15 @@ def changed_note(base: Experiment, changed: Experiment) -> str | None:
     for task in changed.tasks.keys() & base.tasks.keys():
         before, after = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
         # What is recorded does not change what is trained.
-        keys = (after.keys() | before.keys()) - {"training.analysis_every"}
+        keys = (after.keys() | before.keys()) - set(RECORDING)
         settings |= {
             f"{key} {before.get(key)} → {after.get(key)}" for key in keys if before.get(key) != after.get(key)
         }
     changes += sorted(settings)
     if not changes:
         return None
-    resized = any(not key.startswith("training.") for key in settings)
+    resized = base.seeds != changed.seeds or set(base.tasks) != set(changed.tasks)
+    resized = resized or any(not key.startswith("training.") for key in settings)
     change = "; ".join(changes)
     if base.name.endswith(CHANGED):  # its note has the first change, which still holds
         return f"{base.note} Changed once more: {change}."

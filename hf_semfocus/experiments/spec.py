@@ -14,7 +14,7 @@ from ..data.options import SIZES, check_options, parse_length
 from ..data.tasks import get_task
 from ..files import source_digest
 from ..model.mask_strategies import mask_parts, parse_mask
-from ..text import did_you_mean
+from ..text import did_you_mean, mask_slug
 from .imports import import_strategies
 from .options import STRICT, one_line_errors, parse
 
@@ -296,15 +296,6 @@ class RunSpec:
     def from_dict(cls, values: Any) -> "RunSpec":
         """Makes a resolved specification from a mapping; whatever is wrong in it raises `ValueError`."""
         return parse(cls, values, "run").resolved()
-
-
-def mask_slug(mask: str) -> str:
-    """A mask specification, or the name of a variant, as a folder's name: "topk:5+sink:1" → "topk-5_sink-1".
-
-    >>> mask_slug("random:5;seed=0+sink:1")
-    'random-5-seed-0_sink-1'
-    """
-    return mask.translate(str.maketrans(":;=+", "---_"))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -70,12 +70,10 @@ def render_card(
     body = environment.get_template("card.md.jinja").render(
         f=facts,
         spec=facts.spec,
-        training=facts.spec.to_json()["training"],
         name=model_name(facts, repo),
         repo=repo,
         dataset=dataset,
         picture=picture,
-        head=facts.architecture["class"].removeprefix("SemFocus"),
         pipeline=PIPELINES[facts.architecture["class"]],
         rows=result_rows(facts),
         outcome=outcome(facts),

@@ -2,7 +2,7 @@
 
 import math
 
-from ..text import accuracy, epochs_text, length_text, percent, reach_text
+from ..text import accuracy, length_text, percent, plural, reach_text
 from .run_json import RunFacts
 
 
@@ -38,42 +38,38 @@ def outcome(facts: RunFacts) -> str:
     if not training.evaluate_train:
         return f"Training accuracy was not measured; {trained} epochs were trained.{diverged}"
     if not facts.train.reached:
-        return (
-            f"**Censored**: training accuracy did not reach {tau} in the {trained} epochs that were trained "
-            f"(epochs to {tau}: `{epochs_text(facts.train)}`).{diverged}"
-        )
+        return f"**Censored**: {tau} training accuracy was not reached in {plural(trained, 'epoch')}.{diverged}"
+    heldout = f"after {facts.heldout.epochs}" if facts.heldout.reached else "not reached"
     return (
-        f"Training accuracy reached {tau} after {epochs_text(facts.train)} epochs (held-out {heldout_tau}: "
-        f"{epochs_text(facts.heldout)}; trained: {trained}, allowed: {training.epochs}).{diverged}"
+        f"{tau} training accuracy: after {plural(facts.train.epochs, 'epoch')}; {heldout_tau} held-out accuracy: {heldout}. "
+        f"It had {trained} of {plural(training.epochs, 'epoch')}.{diverged}"
     )
 
 
 def limits(facts: RunFacts) -> list[str]:
     """What the checkpoint must not be taken for, a sentence or two each."""
     spec, task, found, base = facts.spec, facts.task, facts.accuracy, facts.baselines
-    said = []
+    said = ["It is one run with one seed. To compare masks takes several seeds, each paired with full attention."]
     if facts.reduced:
-        said.append(f"**Reduced size**: {'; '.join(facts.reduced)}. It says nothing about results at full size.")
+        said.append("It is of reduced size, and says nothing about results at full size.")
     if not task.in_paper:
         said.append("The paper's suite does not have this task.")
     if not facts.train.reached and spec.training.evaluate_train:
-        said.append("**Censored**: it may have learnt the task in more epochs. It is not a trained solution of it.")
+        said.append("In more epochs it may have learnt the task.")
     guess = max(base.chance or 0.0, base.majority_accuracy or 0.0)
     error = math.sqrt(guess * (1 - guess) / (spec.test_size or 1))
     if (found["heldout_accuracy"] or 0.0) <= guess + 2 * error:
         said.append(
-            f"Its held-out accuracy is within two standard errors ({2 * error:.3f}) of guessing, or below: it has not learnt the task."
+            f"It has not learnt the task: its held-out accuracy is at most two standard errors ({2 * error:.3f}) above guessing."
         )
     if facts.reach and facts.reach.sees_all is False:
         said.append(
-            f"Its mask cannot see the whole input (through all blocks: {reach_text(facts.reach)}). That it fails where it cannot see "
-            "does not mean that sparse attention does not help."
+            f"Its mask cannot see the whole input (through all blocks: {reach_text(facts.reach)}). If it fails for that reason, this "
+            "says nothing about masks that can."
         )
     positions = facts.architecture["max_position_embeddings"]
     said += [
-        f"It was trained and tested on inputs of length {length_text(spec['length'])} from one synthetic distribution. Other lengths were "
-        f"not tested, and inputs of more than {positions} tokens are refused.",
-        f"It knows the symbols {' '.join(f'`{symbol}`' for symbol in task['vocabulary'])} and no language; any other is read as `[UNK]`.",
-        "It is one run with one seed. How masks compare needs several seeds, each paired with full attention.",
+        f"It has seen inputs of length {length_text(spec['length'])} alone. It refuses those of more than {positions} tokens.",
+        f"It knows {' '.join(f'`{symbol}`' for symbol in task['vocabulary'])} and no language; any other symbol is read as `[UNK]`.",
     ]
     return said

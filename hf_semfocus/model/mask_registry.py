@@ -109,12 +109,12 @@ def mask_strategy_class(name: str) -> type[MaskStrategy]:
     """The class registered under `name`.
 
     Raises:
-        ValueError: if there is none; the message has the known names and the nearest one.
+        ValueError: if there is none; the message has the nearest name.
     """
     if name not in _REGISTRY:
-        nearest = difflib.get_close_matches(name, _REGISTRY, n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"unknown mask strategy {name!r}; known: {', '.join(list_mask_strategies())}{hint}")
+        nearest = difflib.get_close_matches(name, _REGISTRY, n=2, cutoff=0.5)
+        hint = f" (did you mean {' or '.join(map(repr, nearest))}?)" if nearest else ""
+        raise ValueError(f"unknown mask strategy {name!r}{hint}; `semfocus masks` lists them")
     return _REGISTRY[name]
 
 

@@ -6,7 +6,9 @@ from ..summary_schema import Aggregate, ReachEntry, SpeedUpEntry, Summary, TaskE
 from ..text import accuracy, percent, plural, reach_text
 from .words import INTERVALS, direction_counts, epochs_of, no_pair_text, speed_up_words
 
-VERDICTS = ("faster", "faster in all pairs", "slower", "slower in all pairs", "open")
+ONE_PAIR = ("faster in one pair", "slower in one pair")
+VERDICTS = ("faster", "faster in all pairs", ONE_PAIR[0], "slower", "slower in all pairs", ONE_PAIR[1], "open")
+DECIDES_NOTHING = "One pair decides nothing"
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,8 @@ class Finding:
     Args:
         task, mask: names.
         verdict: "faster" or "slower" (the interval lies on one side of 1), "faster in all pairs" or "slower in all pairs"
-            (every pair does, and there is no interval or it includes 1), "open" (neither), or "no pair".
+            (every pair does, and there is no interval or it includes 1), with a single pair one of `ONE_PAIR`, "open" (neither), or
+            "no pair".
         text: the sentences.
         warning: that the mask cannot see the whole input; empty if it can.
     """
@@ -66,7 +69,8 @@ def headline(summary: Summary) -> str:
         parts.append(f"{mask} {', '.join(words)}{note}")
     count = plural(len(summary.tasks), "task")
     seeds = plural(len(summary.seeds), "seed")
-    return f"Against {summary.baseline}, over {count} and {seeds}: {'; '.join(parts)}."
+    alone = f" {DECIDES_NOTHING}." if any(one.verdict in ONE_PAIR for own in by_mask.values() for one in own) else ""
+    return f"Against {summary.baseline}, over {count} and {seeds}: {'; '.join(parts)}.{alone}"
 
 
 def blind_warning(reach: ReachEntry | None) -> str:
@@ -103,7 +107,7 @@ def _speed(summary: Summary, entry: SpeedUpEntry, own: Aggregate, tau: float | N
                 f"{words} ({epochs})."
             )
         return "open", (f"No clear difference in epochs to {goal}: {words} over {pairs}; {_counts(entry)} ({epochs}).")
-    too_few = " Too few pairs for an interval." if n < 3 else ""
+    too_few = f" {DECIDES_NOTHING}." if n == 1 else " Too few pairs for an interval." if n == 2 else ""
     never = own.n_reached == 0 and own.n_failed + own.n_unfinished < own.n_runs
     did_not = f"Did not reach {goal} in any run ({epochs})" if never else ""
     start = f"{did_not}. " if did_not else ""
@@ -111,15 +115,14 @@ def _speed(summary: Summary, entry: SpeedUpEntry, own: Aggregate, tau: float | N
     if entry.undetermined == n:
         return "open", f"{start}The speed-up is undetermined in {_all(n)}{after}."
     counts = _counts(entry)
+    pairs_said = "one pair" if n == 1 else "all pairs"
     if faster == n:
-        return (
-            "faster in all pairs",
-            f"Reached {goal} sooner than {baseline} in {_all(n)}: {words.text} ({epochs}).{too_few}",
-        )
+        text = f"Reached {goal} sooner than {baseline} in {_all(n)}: {words.text} ({epochs}).{too_few}"
+        return f"faster in {pairs_said}", text
     if slower == n:
         # A pair is slower without the mask having got there only where the baseline did.
         how = f"{did_not}; {baseline} did" if did_not else f"Reached {goal} later than {baseline}"
-        return "slower in all pairs", f"{how} in {_all(n)}: {words.text}{after}.{too_few}"
+        return f"slower in {pairs_said}", f"{how} in {_all(n)}: {words.text}{after}.{too_few}"
     return "open", f"{start}{counts}; {words.text}{after}.{too_few}"
 
 

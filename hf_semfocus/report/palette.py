@@ -1,11 +1,15 @@
-"""Colours and markers: colour-blind safe, and the same for a mask in every picture and table."""
+"""Colours and markers: safe for the colour-blind up to six masks, and the same for a mask in every picture and table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Okabe and Ito (2008) without yellow, which is too pale on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+# Okabe and Ito (2008) without yellow, which is too pale on white; from the seventh on colours that are far from all before (CIELAB),
+# and from white and the page's dark paper.
+_COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#5500FF", "#FF22DD", "#11CC00", "#FF0055", "#2266FF", "#666622",
+    "#DD9977", "#DD88FF", "#993333",
+)  # fmt: skip
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d", "8", "H", "1")
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,8 @@ class Style:
 
 
 def mask_styles(masks: Sequence[str], baseline: str, theme: Theme = LIGHT) -> dict[str, Style]:
-    """A style for each mask, by its place in `masks`; the baseline is neutral. From the seventh mask on colours come
-    again
-    with other markers.
+    """A style for each mask, by its place in `masks`; the baseline is neutral. 15 colours beside it are different; beyond them they
+    come again, with other markers.
 
     Example:
         >>> mask_styles(["full", "topk:5"], "full")["topk:5"]

@@ -1,11 +1,7 @@
 """Which checkpoints can be trusted: each has a manifest of its files, which neither half of one nor a changed one fits."""
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
-
-from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..files import read_json, write_json
 
@@ -33,7 +29,7 @@ def write_manifest(checkpoint: Path) -> None:
 
 def latest_complete_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` that was written to its end; a kill in the middle of one leaves the one before it."""
-    complete = [path.parent for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{MANIFEST}")]
+    complete = [path.parent for path in folder.glob(f"checkpoint-*/{MANIFEST}")]
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
@@ -47,15 +43,3 @@ def check_manifest(checkpoint: Path) -> None:
                 f"checkpoint {checkpoint} is damaged: {name} {what} since it was written; remove that folder to go on from "
                 "the one before it, or from the start"
             )
-
-
-class AfterCheckpoint(TrainerCallback):
-    """Calls `then` on the main process when a checkpoint is complete."""
-
-    def __init__(self, then: Callable[[], None]):
-        self.then = then
-
-    def on_save(self, args, state, control, **kwargs):
-        """A checkpoint has been written."""
-        if state.is_world_process_zero:
-            self.then()

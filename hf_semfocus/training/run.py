@@ -17,7 +17,7 @@ from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
 from ..products import use_fast_products
 from ..schema import FINISHED, RunResult
-from .checkpoints import AfterCheckpoint, check_manifest, latest_complete_checkpoint, missing_model_file
+from .checkpoints import check_manifest, latest_complete_checkpoint, missing_model_file
 from .environment import collector_leaves_libraries_alone, keep_freed_memory, process_state
 from .locking import WAIT_SECONDS, folder_lock
 from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, why_stop
@@ -26,7 +26,7 @@ from .rows import already_batched
 from .run_files import Run, read_run, wants_more
 from .setup import check_memory, check_tracker, prepared, training_arguments
 from .snapshots import run_snapshots
-from .trainer import SemFocusTrainer
+from .trainer import AfterCheckpoint, SemFocusTrainer
 
 
 def train_run(
@@ -75,8 +75,14 @@ def train_run(
             write_json(folder / "spec.json", spec.to_dict())
             (folder / "result.json").unlink(missing_ok=True)
         state.wait_for_everyone()
-        with collector_leaves_libraries_alone():
-            log = _train(spec, folder, trainer)
+        try:
+            with collector_leaves_libraries_alone():
+                log = _train(spec, folder, trainer)
+        finally:
+            if spec.training.report_to == "wandb":
+                import wandb
+
+                wandb.finish()  # the Trainer would log the next run of this process into the one that is open
 
         if spec.training.keep == "best":
             load_model(model, str(folder / BEST))

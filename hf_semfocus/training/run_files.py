@@ -11,6 +11,7 @@ QUANTITIES: dict[Quantity, tuple[str, str]] = {
     "train": ("train_accuracy", "tau"),
     "heldout": ("heldout_accuracy", "heldout_tau"),
 }
+SNAPSHOTS = "snapshots"
 REPAIR = "restore it, or move the run's folder away and run `semfocus compare` again to redo that run"
 
 

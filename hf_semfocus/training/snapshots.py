@@ -13,9 +13,9 @@ from ..experiments.spec import RunSpec
 from ..files import atomic_write
 from ..integrations.evaluation import evaluating
 from .rows import TensorRows
+from .run_files import SNAPSHOTS
 
 ROWS = 4
-FOLDER = "snapshots"
 
 
 def snapshot_epochs(count: int, budget: int) -> set[int]:
@@ -41,7 +41,7 @@ class SnapshotCallback(TrainerCallback):
     def __init__(
         self, folder: Path, batch: Mapping[str, torch.Tensor], tokens: Sequence[Sequence[str]], epochs: set[int]
     ):
-        self.folder, self.batch, self.tokens, self.epochs = folder / FOLDER, batch, tokens, epochs
+        self.folder, self.batch, self.tokens, self.epochs = folder / SNAPSHOTS, batch, tokens, epochs
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Stores the untrained model's; a resumed run has done so before."""

@@ -1,11 +1,12 @@
 """The Trainer of a run: Transformers' own, with a rate that falls by the epoch and without work that no run of ours uses."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .accuracy import Running
@@ -129,3 +130,15 @@ class EpochDecay:
     def __call__(self, step: int) -> float:
         """The factor at `step` (from 0)."""
         return self.decay ** (step // self.steps_per_epoch)
+
+
+class AfterCheckpoint(TrainerCallback):
+    """Calls `then` on the main process when a checkpoint is whole."""
+
+    def __init__(self, then: Callable[[], None]):
+        self.then = then
+
+    def on_save(self, args, state, control, **kwargs):
+        """A checkpoint has been written."""
+        if state.is_world_process_zero:
+            self.then()

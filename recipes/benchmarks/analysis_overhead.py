@@ -62,7 +62,7 @@ def timed_epochs() -> Iterator[list[dict[str, float]]]:
         epochs.append({"whole": now() - at["begin"], "steps": steps, "recording": at["recording"]})
         return result
 
-    probe = {name: recording(getattr(EpochProbe, name)) for name in ("epoch_begins", "measured")}
+    probe: Any = {name: recording(getattr(EpochProbe, name)) for name in ("epoch_begins", "measured")}
     with patch.multiple(EpochProbe, **probe), patch.multiple(EpochRecorder, on_epoch_begin=begin, on_epoch_end=end):
         yield epochs
 

@@ -22,13 +22,13 @@ from hf_semfocus.analysis import (
     with_mask,
 )
 from hf_semfocus.cli.analyze_sources import initial_model, source_of
-from hf_semfocus.cli.main import main
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.report.analysis_pictures import pictures
 from hf_semfocus.report.analysis_tables import terminal_tables
 from hf_semfocus.training.run import train_run
+from tests.small import run
 
 from .test_capture import make_model
 
@@ -183,12 +183,6 @@ def runs(tmp_path_factory):
         )  # fmt: skip
         train_run(spec, folder / mask.replace(":", "-"))
     return folder
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
 
 
 def test_initial_weights_are_rebuilt_from_the_run(runs):
@@ -350,12 +344,14 @@ def test_the_path_of_a_run_is_that_between_its_files(recorded_run, tmp_path, cap
 )
 def test_bad_input_is_one_line_and_exit_code_two(arguments, words, runs, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = [part.replace("RUNS", str(runs)) for part in arguments]
-    assert run("analyze", *given, "--output", tmp_path / "out") == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1
-    assert all(word in lines[0] for word in words)
-    assert not (tmp_path / "out").exists()
+    refused([part.replace("RUNS", str(runs)) for part in arguments], words, tmp_path / "out", capsys)
+
+
+def refused(arguments, words, out, capsys):
+    assert run("analyze", *arguments, "--output", out) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert all(word in line for word in words)
+    assert not out.exists()
 
 
 def test_an_output_that_is_a_file_is_one_line(runs, tmp_path, capsys):
@@ -492,9 +488,4 @@ def test_what_does_not_fit_another_model_is_one_line(arguments, words, others, c
         (others / name).mkdir(exist_ok=True)
         (others / name / "config.json").write_text(json.dumps(model))
         (others / name / "model.safetensors").write_bytes(b"cut")
-    given = [part.replace("OTHERS", str(others)) for part in arguments]
-    assert run("analyze", *given, "--output", tmp_path / "out") == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1
-    assert all(word in lines[0] for word in words)
-    assert not (tmp_path / "out").exists()
+    refused([part.replace("OTHERS", str(others)) for part in arguments], words, tmp_path / "out", capsys)

@@ -2,48 +2,22 @@
 
 import pytest
 import torch
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    BartConfig,
-    BartModel,
-    BertConfig,
-    BertModel,
-    Gemma2Config,
-    Gemma2Model,
-    LlamaConfig,
-    LlamaModel,
-    ModernBertConfig,
-    ModernBertModel,
-)
+from transformers import AutoModelForMaskedLM
 
 from hf_semfocus import apply_attention
 from hf_semfocus.analysis import capture, capture_scores, dispersion, probe_dispersion
 from hf_semfocus.integrations.attention import observers
+from tests.integrations import any_models
+from tests.integrations.any_models import SIZES
 
-SIZES = {
-    "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16,
-    "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-DECODER = {"num_key_value_heads": 2, "head_dim": 8, "use_cache": False}
+
+def albert():
+    return any_models.made(AutoModelForMaskedLM, "albert", **SIZES, embedding_size=8)
 
 
 def make(kind, mask="topk:3"):
-    torch.manual_seed(0)
-    model = {
-        "bert": lambda: BertModel(BertConfig(**SIZES)),
-        "albert": lambda: AlbertModel(AlbertConfig(**SIZES, embedding_size=8)),
-        "llama": lambda: LlamaModel(LlamaConfig(**SIZES, **DECODER)),
-        "gemma2": lambda: Gemma2Model(Gemma2Config(**SIZES, **DECODER, sliding_window=4, attn_logit_softcapping=0.5)),
-        "modernbert": lambda: ModernBertModel(
-            ModernBertConfig(**SIZES, cls_token_id=1, sep_token_id=2, local_attention=4, global_attn_every_n_layers=2)
-        ),
-    }[kind]()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "q" in name.split(".")[-2]:
-                parameter.mul_(20)  # scores that differ, as those of a trained model
-    return apply_attention(model, mask).eval()
+    build = albert if kind == "albert" else getattr(any_models, kind)
+    return apply_attention(any_models.make(build, torch.float32), mask)
 
 
 def make_batch(side="right"):
@@ -68,7 +42,7 @@ def test_the_softmax_of_what_is_captured_is_the_models_own_attention(kind, mask)
         plain = model(**batch)
         attentions = model(**batch, output_attentions=True).attentions
     layers = capture_scores(model, batch)
-    assert len(layers) == len(attentions) == 2
+    assert len(layers) == len(attentions) == model.config.num_hidden_layers
     real = batch["attention_mask"].bool()
     for layer, weights in zip(layers, attentions, strict=True):
         own = layer.scores.masked_fill(~layer.keep, -torch.inf).softmax(-1).nan_to_num(0)
@@ -76,7 +50,7 @@ def test_the_softmax_of_what_is_captured_is_the_models_own_attention(kind, mask)
         assert not (layer.valid & ~(real[:, None, :, None] & real[:, None, None, :])).any()
         assert layer.input_dependent == ("topk" in mask)
     with torch.no_grad():
-        assert torch.equal(model(**batch).last_hidden_state, plain.last_hidden_state)
+        assert torch.equal(model(**batch).logits, plain.logits)
     assert not observers
 
 
@@ -121,25 +95,23 @@ def test_another_mask_on_the_same_scores():
 
 
 def test_encoder_and_decoder_are_all_captured():
-    torch.manual_seed(0)
-    sizes = {f"{side}_{name}": value for side in ("encoder", "decoder")
-             for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 8))}  # fmt: skip
-    model = BartModel(BartConfig(vocab_size=30, d_model=8, max_position_embeddings=32, use_cache=False, **sizes))
-    model = apply_attention(model, "topk:3")
+    model = make("bart")
     batch = make_batch() | {"decoder_input_ids": torch.ones(3, 5, dtype=torch.int64)}
     shapes = [tuple(layer.scores.shape) for layer in capture_scores(model, batch)]
-    assert shapes == [(3, 2, 11, 11), (3, 2, 5, 5), (3, 2, 5, 11)]
+    assert shapes == [(3, 4, 11, 11), (3, 4, 5, 5), (3, 4, 5, 11)]
     across = capture_scores(model, batch)[-1]
-    assert torch.equal(across.valid, batch["attention_mask"].bool()[:, None, None].expand(3, 2, 5, 11))
+    assert torch.equal(across.valid, batch["attention_mask"].bool()[:, None, None].expand(3, 4, 5, 11))
 
 
 def test_models_without_our_attention_are_refused():
-    with pytest.raises(ValueError, match=r"BertModel has no attention layer with a mask strategy.*apply_attention"):
-        capture_scores(BertModel(BertConfig(**SIZES)), make_batch())
+    with pytest.raises(
+        ValueError, match=r"BertForMaskedLM has no attention layer with a mask strategy.*apply_attention"
+    ):
+        capture_scores(any_models.bert(), make_batch())
 
 
 def test_a_model_beside_is_not_taken_for_this_one():
     beside, model = make("bert"), make("bert", "topk:5")
     with torch.no_grad():
-        model.embeddings.register_forward_pre_hook(lambda *_: beside(**make_batch()) and None)
+        model.bert.embeddings.register_forward_pre_hook(lambda *_: beside(**make_batch()) and None)
         assert [layer.keep.sum(-1).max() for layer in capture_scores(model, make_batch())] == [5, 5]

@@ -4,8 +4,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hf_semfocus.analysis import aggregate, dispersion, improvement, log_stability
 
@@ -19,15 +17,15 @@ def test_by_hand():
 
 
 def test_the_edges_of_the_separation():
-    delta = torch.ones(6, dtype=torch.float64)
-    gap = torch.tensor([0.0, -0.5, -3.0, math.nan, 1e-300, 1e300], dtype=torch.float64)
+    delta = torch.ones(7, dtype=torch.float64)
+    gap = torch.tensor([0.0, -0.5, -3.0, math.nan, 1e-300, 1e300, math.inf], dtype=torch.float64)
     value = log_stability(delta, 1, gap)
     assert value[0] == math.inf
     assert value[1].isnan()
     assert value[2].isnan()
     assert value[3] == 1  # nothing was left out: no penalty
     assert value[4].item() == pytest.approx(1 + 300 * math.log(10))  # 1/Δ is near the largest double
-    assert value[5] == 1
+    assert value[5] == value[6] == 1
     tiny = log_stability(torch.ones(1), 1, torch.tensor([1e-44]))  # 1/Δ overflows fp32
     assert tiny.isfinite().all()
 
@@ -66,37 +64,6 @@ def test_improvement_does_not_change_with_a_shift_or_an_order_of_keys():
     torch.testing.assert_close(improvement(scores[..., order], keep[..., order]), plain)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**31), st.integers(2, 40), st.floats(0.0, 6.0), st.sampled_from(["random", "spike", "near"]))
-def test_both_l1_bounds_of_the_softmax(seed, n, delta, kind):
-    generator = torch.Generator().manual_seed(seed)
-    z = torch.rand(2, n, generator=generator, dtype=torch.float64)
-    if kind == "spike":  # one key stands out: the rows that come closest to the sharper bound
-        z = torch.zeros(2, n, dtype=torch.float64)
-        z[:, 0] = torch.tensor([1.0, 1 - 1e-6])
-    elif kind == "near":
-        z[1] = z[0] + 1e-6 * z[1]
-    spread = (z.amax(-1) - z.amin(-1)).amax().clamp_min(1e-9)
-    z = z / spread * delta
-    keep = torch.ones(1, 1, 2, n, dtype=torch.bool)
-    measured = dispersion(z[None, None], keep).amax()
-    moved = (z[0] - z[1]).abs().sum()
-    changed = (z[0].softmax(-1) - z[1].softmax(-1)).abs().sum()
-    slack = 1e-12
-    assert changed <= 2 * min(log_stability(measured, n).exp().item(), 0.25) * moved + slack
-    p = min(0.5, math.exp(measured) / (math.exp(measured) + n - 1))
-    assert changed <= 2 * p * (1 - p) * moved + slack
-
-
-def test_the_sharper_bound_is_nearly_reached_by_a_spike():
-    n, delta, step = 20, 2.0, 1e-4
-    z = torch.zeros(2, n, dtype=torch.float64)
-    z[0, 0], z[1, 0] = delta, delta - step
-    changed = (z[0].softmax(-1) - z[1].softmax(-1)).abs().sum().item()
-    p = math.exp(delta) / (math.exp(delta) + n - 1)
-    assert 0.99 <= changed / (2 * p * (1 - p) * step) <= 1
-
-
 def test_aggregate_ignores_nan_and_matches_numpy():
     import numpy as np
 
@@ -111,8 +78,3 @@ def test_aggregate_ignores_nan_and_matches_numpy():
     }
     assert all(math.isnan(value) for value in aggregate(torch.tensor([math.nan])).values())
     assert aggregate(torch.tensor([math.inf] * 3))["q95"] == math.inf
-
-
-def test_an_infinite_separation_costs_nothing():
-    found = log_stability(torch.tensor(1.0), 3, torch.tensor([math.inf, 1e30, 0.0]))
-    assert found.tolist() == pytest.approx([1 - math.log(3), 1 - math.log(3), math.inf])

@@ -4,39 +4,20 @@ import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from hf_semfocus.cli.main import main
+from tests.model.isolated import OWN_STRATEGY
+from tests.report.synthetic import write_run_directory
+from tests.small import run
 
 ROOT = Path(__file__).parents[2]
-VALID = "validation_size=60"
-TINY = [
-    *[
-        "--length",
-        "12",
-        "--train-size",
-        "200",
-        "--test-size",
-        "100",
-        "--layers",
-        "1",
-        "--epochs",
-        "2",
-        "--batch-size",
-        "50",
-    ],
-    *["--set", VALID, "model.hidden_size=16", "training.stop_early=false"],
-]
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
+TINY = shlex.split("--length 12 --train-size 200 --test-size 100 --layers 1 --epochs 2 --batch-size 50")
+TINY += ["--set", "validation_size=60", "model.hidden_size=16", "training.stop_early=false"]
 
 
 @pytest.mark.parametrize(
@@ -51,113 +32,70 @@ def test_every_command_has_help_with_an_example(command, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["trian"], ["trian", "train"]),
-        (["train", "parity_chek", "--output", "OUT"], ["parity_chek", "parity_check"]),
-        (["train", "even_pairs", "--output", "OUT", "--mask", "topk:0"], ["topk", "0"]),
-        (["train", "even_pairs", "--output", "OUT", "--mask", "tpok:5"], ["tpok", "topk"]),
-        (["train", "even_pairs", "--output", "OUT", "--epochs", "none"], ["epochs", "none"]),
-        (["train", "even_pairs", "--output", "OUT", "--epochs", "0"], ["epochs", "0"]),
-        (["train", "even_pairs", "--output", "OUT", "--set", "model.hidden_act=rleu"], ["rleu"]),
-        (["train", "even_pairs", "--output", "OUT", "--length", "long"], ["length", "long"]),
-        (["train", "even_pairs", "--output", "OUT", "--length", "1"], ["length", "1"]),
-        (["train", "even_pairs", "--output", "OUT", "--config", "missing.yaml"], ["missing.yaml"]),
-        (["train", "even_pairs"], ["--output"]),
-        (["train", "even_pairs", "--output", ""], ["empty"]),
-        (["masks", ""], ["mask"]),
-        (["train", "even_pairs", "--output", "OUT", "--set", "training=5"], ["training", "5"]),
-        (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "training=null"], ["training", "None"]),
-        (["compare", "--preset", "quickstart", "--output", "OUT", "--epochs", "3", "--set", "training.x=5"], ["x"]),
-        (["train", "even_pairs", "--output", "OUT", "--length", "6"], ["even_pairs", "allow_duplicates"]),
-        (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "model.pooling=max"], ["pooling", "max"]),
-        (["compare", "--preset", "quikstart", "--output", "OUT"], ["quikstart", "quickstart"]),
-        (["compare", "--output", "OUT"], ["--preset", "--config"]),
-        (["compare", "--output", "OUT", "--config", ""], ["--config", "empty"]),
-        (["train", "even_pairs", "--output", "OUT", "--set", "mask_source=abc"], ["mask_source", "abc"]),
-        (["compare", "--preset", "quickstart", "--output", "OUT", "--set", "mask_source=abc"], ["mask_source"]),
+        ("trian", ["trian", "train"]),
+        ("train parity_chek --output OUT", ["parity_chek", "parity_check"]),
+        ("train even_pairs --output OUT --mask topk:0", ["topk", "0"]),
+        ("train even_pairs --output OUT --mask tpok:5", ["tpok", "topk"]),
+        ("train even_pairs --output OUT --epochs none", ["epochs", "none"]),
+        ("train even_pairs --output OUT --set model.hidden_act=rleu", ["rleu"]),
+        ("train even_pairs --output OUT --length long", ["length", "long"]),
+        ("train even_pairs --output OUT --config missing.yaml", ["missing.yaml"]),
+        ("train even_pairs", ["--output"]),
+        ("train even_pairs --output ''", ["empty"]),
+        ("masks ''", ["mask"]),
+        ("train even_pairs --output OUT --set training=5", ["training", "5"]),
+        ("compare --preset quickstart --output OUT --epochs 3 --set training.x=5", ["x"]),
+        ("train even_pairs --output OUT --length 6", ["even_pairs", "allow_duplicates"]),
+        ("compare --preset quikstart --output OUT", ["quikstart", "quickstart"]),
+        ("compare --output OUT", ["--preset", "--config"]),
+        ("compare --output OUT --config ''", ["--config", "empty"]),
+        ("train even_pairs --output OUT --set mask_source=abc", ["mask_source", "abc"]),
         (
-            ["compare", "--preset", "paper-nnch", "--output", "OUT", "--masks", "full", "bnad:5"],
-            ["'bnad:5'", "did you mean 'band:5'", "block:9+3global", "mask specification"],
+            "compare --preset paper-nnch --output OUT --masks full bnad:5",
+            ["'bnad:5'", "did you mean 'band:5'"],
         ),
-        (["compare", "--preset", "paper-nnch", "--output", "OUT", "--length", "8"], ["band:9", "9", "1 … 8"]),
+        ("compare --preset paper-nnch --output OUT --length 8", ["band:9", "9", "1 … 8"]),
         (
-            ["compare", "--preset", "paper-nnch", "--output", "OUT", "--set", "model.max_position_embeddings=45"],
+            "compare --preset paper-nnch --output OUT --set model.max_position_embeddings=45",
             ["max_position_embeddings", "45", "at least 46"],
         ),
         (
-            [
-                "train",
-                "even_pairs",
-                *TINY,
-                "--output",
-                "OUT",
-                "--set",
-                "model.num_global_tokens=3",
-                "model.max_position_embeddings=9",
-            ],
+            "train even_pairs TINY --output OUT --set model.num_global_tokens=3 model.max_position_embeddings=9",
             ["max_position_embeddings", "9", "at least"],
         ),
+        ("generate stack_manipulation --output OUT --answer botom", ["answer", "stack, top", "botom"]),
+        ("train even_pairs TINY --output OUT --set task_options.answer=top", ["even_pairs: answer"]),
+        ("compare --preset quickstart --output OUT --jobs 0", ["jobs", "0"]),
+        ("compare --preset quickstart --output OUT --masks topk:5", ["baseline", "full"]),
+        ("compare --preset quickstart --output OUT --masks full full", ["masks", "full twice"]),
+        ("compare --preset quickstart --output OUT --tasks even_pairs even_pairs", ["even_pairs twice"]),
+        ("compare --preset quickstart --output OUT --seeds 0 0", ["seeds", "0 twice"]),
+        ("report OUT", ["OUT"]),
+        ("masks banded:4", ["banded", "4", "odd"]),
+        ("masks full --length 1000000", ["length", "1000000", "500"]),
+        ("train even_pairs --output OUT --set length=4-", ["length", "4-", "500-600"]),
         (
-            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", "training.patience_share=-1"],
-            ["patience_share", "-1"],
-        ),
-        (
-            ["generate", "stack_manipulation", "--output", "OUT", "--answer", "botom"],
-            ["answer", "stack, top", "botom"],
-        ),
-        (
-            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", "task_options.answer=top"],
-            ["even_pairs: answer"],
-        ),
-        (["compare", "--preset", "quickstart", "--output", "OUT", "--jobs", "0"], ["jobs", "0"]),
-        (["compare", "--preset", "quickstart", "--output", "OUT", "--masks", "topk:5"], ["baseline", "full"]),
-        (["report", "OUT"], ["OUT"]),
-        (["masks", "banded:4"], ["banded", "4", "odd"]),
-        (["masks", "full", "--length", "0"], ["length", "0"]),
-        (["masks", "full", "--length", "1000000"], ["length", "1000000", "500"]),
-        (["train", "even_pairs", "--output", "OUT", "--set", "length=4-"], ["length", "4-", "500-600"]),
-        (
-            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", VALID, "model.hidden_size=1000000000"],
+            "train even_pairs TINY --output OUT --set validation_size=60 model.hidden_size=1000000000",
             ["not enough memory", "smaller"],
         ),
-        (
-            ["train", "even_pairs", *TINY, "--output", "OUT", "--set", VALID, "model.num_hidden_layers=2147483647"],
-            ["not enough memory", "smaller"],
-        ),
-        (["generate", "parity", "--output", "OUT"], ["parity", "parity_check"]),
-        (["generate", "parity_check", "--output", "OUT", "--format", "csv"], ["csv", "parquet"]),
-        (["generate", "parity_check", "--output", "OUT", "--train-size", "-1"], ["train_size", "-1"]),
-        (["generate", "listops", "--output", "OUT", "--length", "2-3"], ["listops", "2"]),
-        (["bench", "speed"], ["speed", "data"]),
-        (["bench", "data", "parity"], ["parity", "parity_check"]),
-        (["bench", "data", "parity_check", "--rows", "1"], ["rows", "1"]),
-        (["bench", "data", "parity_check", "--repeats", "0"], ["repeats", "at least 1", "0"]),
-        (["tasks", "listop"], ["listop", "listops"]),
-        (
-            ["compare", "--preset", "quickstart", "--output", "OUT", "--mask", "topk:5"],
-            ["'--mask'", "did you mean --masks"],
-        ),
-        (
-            ["compare", "--preset", "quickstart", "--output", "OUT", "--epoch=3"],
-            ["--epoch=3", "did you mean --epochs"],
-        ),
-        (["tasks", "even_pairs", ""], ["unknown argument ''"]),
-        (
-            ["compare", "--preset", "quickstart", "--output", "OUT", "--masks", "full,topk:5"],
-            ["full,topk:5", "full topk:5"],
-        ),
-        (
-            ["compare", "--preset", "quickstart", "--output", "OUT", "--tasks", "even_pairs,listops"],
-            ["even_pairs listops"],
-        ),
-        (["compare", "--preset", "quickstart", "--output", "OUT", "--seeds", "0,1"], ["--seeds", "0,1", "0 1"]),
-        (["bench", "attention", "--shapes", "1x8,1x16"], ["1x8,1x16", "1x8 1x16"]),
-        (["train", "even_pairs", "--output", "OUT", "--threads", "0"], ["threads", "0", "at least 1"]),
+        ("generate parity_check --output OUT --format csv", ["csv", "parquet"]),
+        ("generate parity_check --output OUT --train-size -1", ["train_size", "-1"]),
+        ("generate listops --output OUT --length 2-3", ["listops", "2"]),
+        ("bench speed", ["speed", "data"]),
+        ("bench data parity", ["parity", "parity_check"]),
+        ("bench data parity_check --repeats 0", ["repeats", "at least 1", "0"]),
+        ("compare --preset quickstart --output OUT --mask topk:5", ["'--mask'", "did you mean --masks"]),
+        ("compare --preset quickstart --output OUT --epoch=3", ["--epoch=3", "did you mean --epochs"]),
+        ("tasks even_pairs ''", ["unknown argument ''"]),
+        ("compare --preset quickstart --output OUT --masks full,topk:5", ["full,topk:5", "full topk:5"]),
+        ("compare --preset quickstart --output OUT --seeds 0,1", ["--seeds", "0,1", "0 1"]),
+        ("bench attention --shapes 1x8,1x16", ["1x8,1x16", "1x8 1x16"]),
+        ("train even_pairs --output OUT --threads 0", ["threads", "0", "at least 1"]),
     ],
-    ids=lambda value: " ".join(value)[:80] if isinstance(value, list) else None,
 )
 def test_bad_input_is_one_line_and_exit_code_two(arguments, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run(*arguments) == 2
+    assert run(*shlex.split(arguments.replace("TINY", shlex.join(TINY)))) == 2
     captured = capsys.readouterr()
     lines = captured.err.strip().splitlines()
     assert len(lines) == 1, captured.err
@@ -298,6 +236,38 @@ assert AutoConfig.for_model("semfocus").mask == "topk:5"
     assert "did you mean --pictures?" in done.stderr
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_the_state_of_a_comparison_does_not_wait_for_torch(told, tmp_path):
+    write_run_directory(tmp_path / "run", {"even_pairs": {"full": [9, 12], "topk:5": [5, "unfinished:3"]}})
+    if told:
+        told = {"ended": True, "runs": 4, "states": {"reached": 3, "waiting": 1}, "seconds_left": None}
+        (tmp_path / "run" / "progress.json").write_text(json.dumps(told))
+    code = f"""
+import sys
+import semfocus_command
+try:
+    semfocus_command.main(["status", {str(tmp_path / "run")!r}])
+finally:
+    assert not {{"torch", "transformers", "datasets", "matplotlib"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 4 runs done" in done.stdout
+
+
+def test_help_of_a_comparison_names_no_default_that_a_preset_goes_over(capsys):
+    assert run("compare", "--help") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the budget in epochs (default: the preset's or the file's)" in out
+    assert "(default: 100)" not in out
+
+
+def test_the_file_that_is_in_the_way_is_named(tmp_path, capsys):
+    (tmp_path / "afile").write_text("mine")
+    assert run("train", "even_pairs", *TINY, "--output", tmp_path / "afile" / "sub" / "one") == 2
+    assert f"{tmp_path / 'afile'}: a file is in the way" in capsys.readouterr().err
+
+
 def test_the_package_is_a_command_too():
     command = [sys.executable, "-m", "hf_semfocus"]
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, cwd=ROOT)
@@ -363,17 +333,7 @@ def test_generate_writes_what_load_task_gives(tmp_path, capsys):
     flags = [part for name, size in sizes.items() for part in (f"--{name.replace('_', '-')}", size)]
     for file_format in ("parquet", "jsonl"):
         folder = tmp_path / file_format
-        command = [
-            "generate",
-            "cycle_navigation",
-            "--length",
-            "9",
-            *flags,
-            "--format",
-            file_format,
-            "--output",
-            folder,
-        ]
+        command = ["generate", "cycle_navigation", "--length", 9, *flags, "--format", file_format, "--output", folder]
         assert run(*command) == 0
         assert "train 30" in capsys.readouterr().out
         loaded = load_dataset(str(folder))
@@ -393,19 +353,7 @@ def test_bench_and_pictures(tmp_path, capsys):
     assert (tmp_path / "solve_equation.png").read_bytes().startswith(b"\x89PNG")
 
 
-OWN_MASK = """
-from hf_semfocus import MaskStrategy, parameter, register_mask_strategy
-
-
-@register_mask_strategy("every_other")
-class EveryOther(MaskStrategy):
-    \"\"\"Keys at a distance that s divides.\"\"\"
-
-    s: int = parameter(minimum=1)
-
-    def pattern(self, query_positions, key_positions):
-        return (query_positions - key_positions) % self.s == 0
-"""
+OWN_MASK = OWN_STRATEGY.replace('"even"', '"every_other"')
 
 
 @pytest.mark.slow

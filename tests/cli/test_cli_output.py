@@ -6,17 +6,11 @@ import sys
 
 import pytest
 
-from hf_semfocus.cli.main import main
+from tests.small import run
 
 SIZES = ["--length", "8", "--train-size", "40", "--validation-size", "10", "--test-size", "10"]
 TRAIN = ["train", "even_pairs", *SIZES, "--layers", "1", "--epochs", "1", "--set", "model.hidden_size=8"]
 ANALYZE = ["--examples", "4", "--batch-size", "4", "--directions", "1"]
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
 
 
 def redirected(encoding, monkeypatch):
@@ -53,7 +47,7 @@ def test_a_stream_that_is_not_utf8_gets_what_it_can_take(encoding, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_the_tables_of_long_work_reach_such_a_stream_too(monkeypatch, tmp_path):
+def test_the_tables_of_long_work_reach_such_a_stream_too(monkeypatch, tmp_path, no_workers):
     redirected("ascii", monkeypatch)
     out = tmp_path / "out"
     grid = ["--tasks", "even_pairs", "--masks", "full", "topk:3", "--seeds", "0", "--jobs", "1"]
@@ -80,7 +74,7 @@ class Gone(io.TextIOBase):
 
 
 @pytest.mark.slow
-def test_files_are_there_even_if_nothing_can_be_printed(tmp_path, monkeypatch):
+def test_files_are_there_even_if_nothing_can_be_printed(tmp_path, monkeypatch, no_workers):
     one, out = tmp_path / "one", tmp_path / "out"
     assert run(*TRAIN, "--mask", "topk:3", "--output", one) == 0
     grid = ["--tasks", "even_pairs", "--masks", "full", "topk:3", "--seeds", "0", "--jobs", "1"]

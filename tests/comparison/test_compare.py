@@ -5,11 +5,13 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -27,15 +29,7 @@ from hf_semfocus.files import read_json_lines
 from hf_semfocus.hub.facts import run_facts
 from hf_semfocus.report.html import write_report
 from hf_semfocus.training.locking import folder_lock
-
-TINY = {
-    "length": 12,
-    "train_size": 200,
-    "validation_size": 60,
-    "test_size": 100,
-    "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
-    "training": {"epochs": 3, "batch_size": 50, "stop_early": False},
-}
+from tests.small import TINY
 
 
 def experiment(masks=("full", "topk:3"), seeds=(0,), tasks=None, **defaults):
@@ -52,43 +46,58 @@ def curves(out, asked):
     }
 
 
-def test_units_run_in_workers_and_are_not_repeated(tmp_path):
-    asked, seen = experiment(), []
-    results = compare(asked, tmp_path, jobs=2, on_progress=seen.append)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A comparison of two runs by two workers: its folder, its results, and what was heard of it."""
+    folder, seen = tmp_path_factory.mktemp("trained") / "out", []
+    return folder, compare(experiment(), folder, jobs=2, on_progress=seen.append), seen
+
+
+@pytest.fixture
+def finished(trained, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(trained[0], tmp_path / "out")
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_units_run_in_workers_and_are_not_repeated(trained, finished, no_workers):
+    _, results, seen = trained
     assert [result["epochs_trained"] for result in results] == [3, 3]
     assert {row.state for row in seen[-1]} <= {"reached", "censored"}
     assert [row.entry["epoch"] for row in seen[-1]] == [3, 3]
-    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*") if path.is_file()}
-    assert compare(asked, tmp_path, jobs=2) == results
+    stamps = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*") if path.is_file()}
+    assert compare(experiment(), finished) == results
     # more seeds may join; what is there stays as it is
-    wider = compare(experiment(seeds=(0, 1)), tmp_path, jobs=2)
+    wider = compare(experiment(seeds=(0, 1)), finished)
     assert wider[:2] == results
     assert len(wider) == 4
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
 
 
-def test_a_comparison_that_goes_on_elsewhere_keeps_where_it_was(tmp_path, monkeypatch):
-    compare(experiment(masks=("full",)), tmp_path, jobs=1)
-    first = json.loads((tmp_path / "experiment.json").read_text())
+def test_a_comparison_that_goes_on_elsewhere_keeps_where_it_was(finished, monkeypatch, no_workers):
+    first = json.loads((finished / "experiment.json").read_text())
     assert "earlier" not in first
     monkeypatch.setattr(comparison, "machine", lambda: {"processor": "another", "cores": 3})
     for _ in range(2):
-        compare(experiment(masks=("full",)), tmp_path, jobs=1)
-    now = json.loads((tmp_path / "experiment.json").read_text())
+        compare(experiment(), finished)
+    now = json.loads((finished / "experiment.json").read_text())
     assert now["machine"] == {"processor": "another", "cores": 3}
     assert now["earlier"] == [{name: first[name] for name in ("created", "versions", "machine")}]
-    summary = write_summary(tmp_path)
+    summary = write_summary(finished)
     assert [place.to_json() for place in summary.earlier] == now["earlier"]
-    assert f"started {first['created']}" in write_report(tmp_path).read_text()
+    assert f"started {first['created']}" in write_report(finished).read_text()
 
 
-def test_variants_are_an_axis_from_the_folders_to_the_report(tmp_path):
+def test_variants_are_an_axis_from_the_folders_to_the_report(tmp_path, no_workers):
     """Two variants of one mask are told apart everywhere; what they differ in is no warning."""
     variants = {"two": {"mask": "full", "num_attention_heads": 2}, "one": {"mask": "full"}}
     asked = Experiment(
         "x", {"even_pairs": {}}, ("one", "two", "topk:3"), (0,), TINY, baseline="one", variants=variants
     )
-    compare(asked, tmp_path, jobs=1)
+    compare(asked, tmp_path)
     assert sorted(path.name for path in (tmp_path / "runs" / "even_pairs").iterdir()) == ["one", "topk-3", "two"]
     summary = write_summary(tmp_path)
     assert summary["masks"] == ["one", "two", "topk:3"]
@@ -111,29 +120,27 @@ def test_variants_are_an_axis_from_the_folders_to_the_report(tmp_path):
         write_summary(tmp_path)
 
 
-def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
+def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(trained, finished, no_workers):
     """An archive holds no models; the masks that somebody adds to it are trained, and nothing else."""
-    asked = experiment(masks=("full",))
-    results = compare(asked, tmp_path, jobs=1)
-    folder = unit_folder(tmp_path, asked.units()[0])
-    for name in ("model", "checkpoints"):
-        shutil.rmtree(folder / name)
+    folder, added = (unit_folder(finished, unit) for unit in experiment().units())
+    for place in (folder / "model", folder / "checkpoints", added):
+        shutil.rmtree(place)
     history = (folder / "history.jsonl").stat()
-    wider = compare(experiment(), tmp_path, jobs=1)
-    assert wider[:1] == results
+    wider = compare(experiment(), finished)
+    assert wider[:1] == trained[1][:1]
     assert wider[1]["epochs_trained"] == 3
     assert (folder / "history.jsonl").stat().st_mtime_ns == history.st_mtime_ns
     assert not (folder / "model").exists()
     # half a model is none
     (folder / "model").mkdir()
-    shutil.copy(unit_folder(tmp_path, experiment().units()[1]) / "model" / "config.json", folder / "model")
-    assert compare(experiment(), tmp_path, jobs=1) == wider
+    shutil.copy(added / "model" / "config.json", folder / "model")
+    assert compare(experiment(), finished) == wider
     # a budget that goes beyond the archive's has nothing to go on from: the run is restarted
     seen = []
     asked = experiment(training={**TINY["training"], "epochs": 4})
     console = Console(file=io.StringIO(), width=200)
     with ComparisonBars(2, console) as bars:
-        longer = compare(asked, tmp_path, jobs=1, on_progress=lambda rows: (seen.append(rows), bars.update(rows)))
+        longer = compare(asked, finished, on_progress=lambda rows: (seen.append(rows), bars.update(rows)))
     assert [row.restarted for row in seen[0]] == [True, False]
     assert "1 of 2 runs have epochs and no checkpoint to go on from" in console.file.getvalue()
     assert [result["epochs_trained"] for result in longer] == [4, 4]
@@ -142,7 +149,7 @@ def test_runs_of_an_unpacked_archive_are_kept_and_more_join_them(tmp_path):
     shorter = experiment(training={**TINY["training"], "epochs": 2})
     console = Console(file=io.StringIO(), width=200)
     with ComparisonBars(2, console) as bars:
-        assert compare(shorter, tmp_path, jobs=1, on_progress=bars.update) == longer
+        assert compare(shorter, finished, on_progress=bars.update) == longer
     assert "2 of them had more epochs than the budget that is now asked for" in console.file.getvalue()
 
 
@@ -175,14 +182,23 @@ def _dies(job, cpus, tell):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_fails_its_own_unit_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison, "train", _dies)
-    dead, fine = compare(experiment(), tmp_path, jobs=2)
+def test_a_killed_worker_fails_its_own_unit_only(tmp_path, monkeypatch, request):
+    with monkeypatch.context() as patch:
+        patch.setattr(comparison, "train", _dies)
+        dead, fine = compare(experiment(), tmp_path, jobs=2)
     assert (dead["status"], fine["epochs_trained"]) == ("failed", 3)
     assert "died" in dead["error"]
-    monkeypatch.undo()
-    mended, _ = compare(experiment(), tmp_path, jobs=2)
+    request.getfixturevalue("no_workers")
+    mended, _ = compare(experiment(), tmp_path)
     assert mended["epochs_trained"] == 3
+
+
+def command_of(asked, tmp_path):
+    """A folder, and the command that trains a comparison there."""
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
+    out = tmp_path / "killed"
+    words = f"-m hf_semfocus.cli.main compare --config {tmp_path}/experiment.yaml --output {out}"
+    return out, [sys.executable, *words.split()]
 
 
 @pytest.mark.long
@@ -192,18 +208,7 @@ def test_kill_minus_nine_and_start_again(tmp_path):
         seeds=(0, 1), training={**TINY["training"], "epochs": 12}, model={**TINY["model"], "hidden_dropout": 0.1}
     )
     compare(asked, tmp_path / "whole", jobs=2)
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
-    out = tmp_path / "killed"
-    command = [
-        sys.executable,
-        "-m",
-        "hf_semfocus.cli.main",
-        "compare",
-        "--config",
-        str(tmp_path / "experiment.yaml"),
-        "--output",
-        str(out),
-    ]
+    out, command = command_of(asked, tmp_path)
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not any((read_json_lines(path)[-1]["epoch"]) >= 3 for path in out.rglob("history.jsonl")):
@@ -224,18 +229,7 @@ def test_workers_end_with_a_killed_comparison_and_a_restart_at_once_is_safe(tmp_
     """Only the parent is killed, as an out-of-memory killer or a `kill -9` does it; its workers must not train on beside the next ones."""
     asked = experiment(masks=("full",), training={**TINY["training"], "epochs": 150})
     compare(asked, tmp_path / "whole", jobs=1)
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
-    out = tmp_path / "killed"
-    command = [
-        sys.executable,
-        "-m",
-        "hf_semfocus.cli.main",
-        "compare",
-        "--config",
-        str(tmp_path / "experiment.yaml"),
-        "--output",
-        str(out),
-    ]
+    out, command = command_of(asked, tmp_path)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list(out.rglob("history.jsonl")):
@@ -249,6 +243,27 @@ def test_workers_end_with_a_killed_comparison_and_a_restart_at_once_is_safe(tmp_
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Traceback" not in (unit / "log.txt").read_text()
     assert curves(out, asked) == curves(tmp_path / "whole", asked)
+
+
+@pytest.mark.slow
+def test_a_terminated_comparison_ends_quietly_and_its_log_has_no_bars(tmp_path):
+    """SIGTERM, as a batch system sends it: no worker is left, and nothing is printed of what was not cleaned up."""
+    out = tmp_path / "out"
+    asked = experiment(masks=("full",), training={**TINY["training"], "epochs": 10_000})
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(asked.to_dict()))
+    command = [sys.executable, "-m", "hf_semfocus.cli.main", "compare", "--config", str(tmp_path / "experiment.yaml")]
+    process = subprocess.Popen([*command, "--output", str(out)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 300
+        while not any(read_json_lines(path)[-1]["epoch"] >= 2 for path in out.rglob("history.jsonl")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert (process.communicate(timeout=60)[1].decode(), process.returncode) == ("", 128 + signal.SIGTERM)
+    finally:
+        process.kill()
+    assert "%|" not in (unit_folder(out, asked.units()[0]) / "log.txt").read_text()
 
 
 def test_a_worker_that_is_still_starting_is_deaf_to_ctrl_c(capfd):
@@ -308,116 +323,71 @@ def test_two_comparisons_do_not_share_a_directory(tmp_path):
         compare(experiment(), tmp_path)
 
 
-def test_a_directory_with_other_runs_is_refused_before_anything_is_touched(tmp_path):
-    compare(experiment(), tmp_path, jobs=1)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+def test_a_directory_with_other_runs_is_refused_before_anything_is_touched(finished):
+    before = contents(finished)
     with pytest.raises(ValueError, match="would leave out"):
-        compare(experiment(masks=("full", "banded:3")), tmp_path)
+        compare(experiment(masks=("full", "banded:3")), finished)
     with pytest.raises(ValueError, match=r"train_size: 200 there, 150 asked"):
-        compare(experiment(train_size=150), tmp_path)
-    history = next(tmp_path.rglob("history.jsonl"))
-    text = history.read_text()
-    history.write_text(text[:-5])
-    with pytest.raises(ValueError, match=r"history\.jsonl is damaged: line 3"):
-        compare(experiment(), tmp_path)
-    history.write_text(text)
-    assert before == {
-        path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"
-    }
+        compare(experiment(train_size=150), finished)
+    assert contents(finished) == before
 
 
+#: Of each file: no JSON, JSON of another kind, an entry of another kind, deep and shallow. The records' own tests have each entry.
 DAMAGE = {
     "history.jsonl": ["", "[" * 100_000, "5"],
     "spec.json": [
         "null",
-        "5",
-        "[]",
         '{"task": "even_pairs"}',
         {"length": {"low": 1}},
-        {"train_size": "many"},
         {"seed": True},
-        {"training": {"epochs": None, "tau": 0.9, "heldout_tau": 0.9}},
-        {"training": {"epochs": 3, "tau": "x", "heldout_tau": 0.9}},
+        {"training": {"epochs": None}},
     ],
     "result.json": [
         "[]",
-        "null",
         {"epochs_trained": "3"},
-        {"versions": True},
         {"versions": {"torch": {}}},
-        {"dispersion": True},
         {"dispersion": {"full": "x", "mask": "y"}},
-        {"dispersion": {"full": {"mean": []}, "mask": {"mean": 1}}},
-        {"dispersion": {"full": {"mean": 10**400}, "mask": {"mean": 1}}},
-        {"reach": 5},
-        {"data": []},
+    ],
+    "experiment.json": [
+        "",
+        "garbage",
+        "[]",
+        {"tasks": [[1]]},
+        {"masks": "full"},
+        {"seeds": ["a"]},
+        {"baseline": "nope"},
     ],
 }
 
 
-def test_any_damage_to_a_run_is_one_error_that_names_the_file_and_nothing_is_trained(tmp_path):
-    asked = experiment(masks=("full",))
-    compare(asked, tmp_path, jobs=1)
-    folder = unit_folder(tmp_path, asked.units()[0])
-    for name, damages in DAMAGE.items():
-        whole = (folder / name).read_text()
-        for damage in damages:
-            text = damage if isinstance(damage, str) else json.dumps({**json.loads(whole), **damage})
-            (folder / name).write_text(text)
-            for attempt in (lambda: compare(asked, tmp_path, jobs=1), lambda: write_summary(tmp_path)):
-                with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-                    attempt()
-            assert (folder / name).read_text() == text
-        (folder / name).write_text(whole)
-    renamed = folder.with_name("seed-7")
-    folder.rename(renamed)
-    with pytest.raises(ValueError, match=r"seed-7 holds the run of even_pairs/full/seed-0"):
-        compare(asked, tmp_path, jobs=1)
-    with pytest.raises(ValueError, match=r"seed-7 holds the run"):
-        write_summary(tmp_path)
-
-
-EXPERIMENT_DAMAGE = [
-    "",
-    "garbage",
-    "[]",
-    "null",
-    "{}",
-    {"tasks": 3},
-    {"tasks": None},
-    {"tasks": "even_pairs"},
-    {"tasks": [[1]]},
-    {"masks": None},
-    {"masks": "full"},
-    {"masks": [{}]},
-    {"seeds": 7},
-    {"seeds": ["a"]},
-    {"seeds": [[0]]},
-    {"baseline": "nope"},
-    {"baseline": None},
-    {"machine": "x"},
-    {"versions": [1]},
-    {"units": "x"},
-    {"note": 5},
-]
-
-
-def test_a_damaged_experiment_is_one_error_and_its_remedy_keeps_the_runs(tmp_path):
-    asked = experiment(masks=("full",))
-    compare(asked, tmp_path, jobs=1)
-    path, history = tmp_path / "experiment.json", next(tmp_path.rglob("history.jsonl"))
-    whole, before = path.read_text(), history.read_bytes()
-    for damage in EXPERIMENT_DAMAGE:
-        text = damage if isinstance(damage, str) else json.dumps({**json.loads(whole), **damage})
-        path.write_text(text)
-        for attempt in (lambda: compare(asked, tmp_path, jobs=1), lambda: write_summary(tmp_path)):
-            with pytest.raises(ValueError, match=r"experiment\.json is damaged.*move it away"):
+@pytest.mark.parametrize("name", DAMAGE)
+def test_any_damage_is_one_error_that_names_the_file_and_nothing_is_trained(finished, name):
+    path = finished / name if name == "experiment.json" else unit_folder(finished, experiment().units()[0]) / name
+    whole = path.read_text()
+    for damage in DAMAGE[name]:
+        path.write_text(damage if isinstance(damage, str) else json.dumps({**json.loads(whole), **damage}))
+        before = contents(finished)
+        for attempt in (lambda: compare(experiment(), finished), lambda: write_summary(finished)):
+            with pytest.raises(ValueError, match=re.escape(name)):
                 attempt()
-        assert path.read_text() == text
+        assert contents(finished) == before
+
+
+def test_a_run_in_another_one_s_folder_is_named(finished):
+    folder = unit_folder(finished, experiment().units()[0])
+    folder.rename(folder.with_name("seed-7"))
+    for attempt in (lambda: compare(experiment(), finished), lambda: write_summary(finished)):
+        with pytest.raises(ValueError, match=r"seed-7 holds the run of even_pairs/full/seed-0"):
+            attempt()
+
+
+def test_an_experiment_that_was_moved_away_is_written_again_and_keeps_the_runs(finished):
+    path, history = finished / "experiment.json", next(finished.rglob("history.jsonl"))
+    whole, before = path.read_text(), history.read_bytes()
     path.unlink()
     with pytest.raises(ValueError, match="would leave out"):  # another comparison does not take the folder over
-        compare(experiment(masks=("full",), seeds=(5,)), tmp_path, jobs=1)
-    compare(asked, tmp_path, jobs=1)
+        compare(experiment(masks=("full",), seeds=(5,)), finished)
+    compare(experiment(), finished)
     assert history.read_bytes() == before
     kept = (json.loads(text) for text in (whole, path.read_text()))
     assert len({json.dumps({**values, "created": ""}) for values in kept}) == 1
@@ -426,43 +396,16 @@ def test_a_damaged_experiment_is_one_error_and_its_remedy_keeps_the_runs(tmp_pat
 @pytest.mark.long
 def test_two_processes_under_accelerate_train_as_one_does(tmp_path):
     """Same rates, every example counted once, the same curve up to the order of sums."""
-    recipes = os.path.join(os.path.dirname(__file__), "..", "..", "recipes")
-    options = [
-        "even_pairs",
-        "--mask",
-        "topk:3",
-        "--length",
-        "12",
-        "--layers",
-        "1",
-        "--train-size",
-        "230",
-        "--test-size",
-        "101",
-    ]
-    options += [
-        "--epochs",
-        "3",
-        "--batch-size",
-        "46",
-        "--set",
-        "validation_size=60",
-        "training.stop_early=false",
-        "model.hidden_size=16",
-    ]
-    launch = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--config_file",
-        os.path.join(recipes, "accelerate", "two.yaml"),
-    ]
-    script = os.path.join(recipes, "train.py")
+    recipes = Path(__file__).parents[2] / "recipes"
+    options = (
+        "even_pairs --mask topk:3 --length 12 --layers 1 --train-size 230 --test-size 101 --epochs 3 --batch-size 46"
+    )
+    options += " --set validation_size=60 training.stop_early=false model.hidden_size=16"
+    launch = f"-m accelerate.commands.launch --config_file {recipes}/accelerate/two.yaml"
     rows = {}
-    for name, start in (("one", [sys.executable]), ("two", launch)):
-        done = subprocess.run(
-            [*start, script, *options, "--output", str(tmp_path / name)], capture_output=True, text=True, check=False
-        )
+    for name, start in (("one", ""), ("two", launch)):
+        words = f"{start} {recipes}/train.py {options} --output {tmp_path}/{name}"
+        done = subprocess.run([sys.executable, *words.split()], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         assert json.loads((tmp_path / name / "result.json").read_text())["processes"] == (2 if name == "two" else 1)
         rows[name] = read_json_lines(tmp_path / name / "history.jsonl")

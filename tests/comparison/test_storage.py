@@ -173,6 +173,26 @@ def test_an_object_that_is_replaced_while_it_is_read_does_not_stop_the_next_atte
             pass
 
 
+def test_a_node_whose_disk_is_full_stops_no_other(memory, monkeypatch):
+    from hf_semfocus.comparison import workers
+
+    trains = workers.train_run
+
+    def train_run(spec, *more, **options):
+        if spec.mask == "full":
+            raise OSError(28, "No space left on device")
+        return trains(spec, *more, **options)
+
+    def write_failed(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(workers, "train_run", train_run)
+    monkeypatch.setattr(workers, "write_failed", write_failed)
+    full, fine = compare(tiny(epochs=1), memory, engine=inline())
+    assert (full["status"], fine["epochs_trained"]) == ("failed", 1)
+    assert "No space left" in full["error"]
+
+
 def of_boto(code, status):
     from botocore.exceptions import ClientError
     from s3fs.errors import translate_boto_error
@@ -237,6 +257,26 @@ def test_bad_places_are_one_error(tmp_path):
     with pytest.raises(ValueError, match="holds no comparison"):
         local_copy("memory://nothing")
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_folders_url_is_the_folder(tmp_path):
+    assert open_store(f"file://{tmp_path}").folder == local_copy(f"file://{tmp_path}") == tmp_path
+
+
+def test_a_copy_has_its_runs_while_it_is_brought_up_to_date(memory, monkeypatch):
+    """`semfocus status` beside the comparison reads the same copy."""
+    compare(tiny(epochs=1), memory, engine=inline())
+    store, seen = open_store(memory), []
+    files = sorted(store.folder.glob("runs/*/*/seed-*/.manifest.json"))
+    for file in files:
+        file.write_text(json.dumps({**json.loads(file.read_text()), "name": "an older one"}))
+
+    def write_records(folder, records):
+        seen.append((folder / "result.json").is_file())
+
+    monkeypatch.setattr(storage, "write_records", write_records)
+    store.refresh()
+    assert seen == [True, True]
 
 
 def test_a_damaged_object_is_named(memory, undisturbed, monkeypatch):

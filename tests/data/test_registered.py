@@ -55,7 +55,7 @@ def file(tmp_path):
 
 
 def test_it_is_used_by_its_name(file, tmp_path):
-    with pytest.raises(ValueError, match=r"unknown task 'first_is_last'.*import its file"):
+    with pytest.raises(ValueError, match=r"unknown task 'first_is_last'.*--import"):
         task_info("first_is_last")
     import_strategies([str(file)])
     assert "first_is_last" in list_tasks()

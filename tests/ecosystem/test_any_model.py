@@ -104,22 +104,6 @@ def test_an_encoder_exports_with_a_free_batch_and_length(mask):
         torch.testing.assert_close(made, expected)
 
 
-def test_an_adapter_trained_on_it_is_merged_and_reloaded(tmp_path):
-    from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
-
-    sparse_llama().save_pretrained(tmp_path / "base")
-    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    adapted = get_peft_model(base, LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False))
-    expected = logits_of(adapted)
-    assert not torch.allclose(expected, logits_of(sparse_llama()), atol=1e-2)
-    adapted.save_pretrained(tmp_path / "adapter")
-    merged = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").merge_and_unload()
-    merged.save_pretrained(tmp_path / "merged")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
-    assert loaded.config._attn_implementation == NAME
-    torch.testing.assert_close(logits_of(loaded), expected, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_quantised_linear_layers(tmp_path):
     pytest.importorskip("torchao")

@@ -19,7 +19,6 @@ from tests.model.contract import batch, make
     ("cls", "spec", "fields"),
     [
         (SemFocusForTokenClassification, "full", {}),
-        (SemFocusForMaskedLM, "banded:5", {}),
         (SemFocusModel, "block:5", {"attention_form": "bilinear", "norm_position": "pre"}),
         (SemFocusForSequenceClassification, "topk:3", {"pooling": "last", "position_embedding_type": "sinusoidal"}),
         (SemFocusForMaskedLM, "topk:3+sink:1", {"layer_masks": ["topk:3+sink:1", "banded:3"]}),

@@ -75,3 +75,7 @@ def test_an_adapter_on_a_sparse_model_of_transformers(tmp_path):
     loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").eval()
     assert loaded.config._attn_implementation == "semfocus:topk:3+sink:1"
     assert torch.equal(loaded(**inputs).logits, model(**inputs).logits)
+    loaded.merge_and_unload().save_pretrained(tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert merged.config._attn_implementation == "semfocus:topk:3+sink:1"
+    torch.testing.assert_close(merged(**inputs).logits, model(**inputs).logits, atol=1e-4, rtol=1e-4)

@@ -3,8 +3,6 @@
 import pytest
 import torch
 from datasets import Dataset
-from peft import AutoPeftModelForSequenceClassification, LoraConfig, get_peft_model
-from safetensors import safe_open
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
@@ -101,43 +99,3 @@ def test_the_pipeline_fills_masks(tmp_path):
         best = fill(text, top_k=1)[0]
         assert best["token_str"] == token
         assert best["sequence"] == text.replace("[MASK]", token)
-
-
-@pytest.mark.parametrize("form", ["multihead", "bilinear"])
-@pytest.mark.parametrize("spec", ["banded:5", "topk:3+sink:1"])
-def test_lora_by_module_name(spec, form, tmp_path):
-    base = make(SemFocusForSequenceClassification, mask=spec, attention_form=form)
-    base.save_pretrained(tmp_path / "base")
-    frozen = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    tokenizer, _ = rows(SemFocusForSequenceClassification)
-    batch = {**tokenizer(TEXTS, padding=True, return_tensors="pt"), "labels": torch.tensor([0, 1, 0, 1])}
-    targets = ["query", "value"] if form == "multihead" else ["score_matrix", "value"]
-    base = SemFocusForSequenceClassification.from_pretrained(tmp_path / "base")
-    model = get_peft_model(base, LoraConfig(task_type="SEQ_CLS", r=2, target_modules=targets))
-    adapted = {name for name, _ in model.named_modules() if name.endswith("lora_A")}
-    assert len(adapted) == 2 * len(targets)
-    before = model.eval()(**batch).loss.item()
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.02)
-    model.train()
-    for _ in range(20):
-        model(**batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    trained = model.eval()(**batch)
-    assert trained.loss.item() < 0.7 * before
-    for name, tensor in model.get_base_model().state_dict().items():
-        name = name.replace("base_layer.", "").replace("original_module.", "")
-        if "lora" not in name and "modules_to_save" not in name:
-            assert torch.equal(tensor, frozen[name]), name
-    model.save_pretrained(tmp_path / "adapter")
-    with safe_open(tmp_path / "adapter" / "adapter_model.safetensors", "pt") as file:
-        assert all("lora" in name or "classifier" in name for name in file.keys())  # noqa: SIM118  # not a dictionary
-    again = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "adapter").eval()
-    assert torch.equal(again(**batch).logits, trained.logits)
-    merged = again.merge_and_unload()
-    assert type(merged) is SemFocusForSequenceClassification
-    assert torch.allclose(merged(**batch).logits, trained.logits, atol=1e-5)
-    merged.save_pretrained(tmp_path / "merged")
-    assert torch.equal(
-        SemFocusForSequenceClassification.from_pretrained(tmp_path / "merged")(**batch).logits, merged(**batch).logits
-    )

@@ -1,11 +1,9 @@
 """What users turn on in a `Trainer`: each has a right outcome, or an error of Transformers itself."""
 
 import functools
-import logging
 
 import pytest
 import torch
-from huggingface_hub.errors import OfflineModeIsEnabled
 from safetensors.torch import load_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -81,22 +79,12 @@ def test_a_metric_that_is_not_there_fails_at_the_first_evaluation(tmp_path):
         wrong.train()
 
 
-def test_resuming_with_another_batch_size_is_said_by_transformers(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    trainer(tmp_path, rows(), save_strategy="epoch").train()
-    again = trainer(tmp_path / "again", rows(), per_device_train_batch_size=25, num_train_epochs=2)
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-50"))
-    assert "per_device_train_batch_size: 25 (from args) != 20 (from trainer_state.json)" in caplog.text
-    assert again.state.epoch == 2
-
-
-@pytest.mark.parametrize("fields", [{"output_hidden_states": True}, {"output_attentions": True}])
 @pytest.mark.parametrize(
     ("cls", "task"),
     [(SemFocusForSequenceClassification, "even_pairs"), (SemFocusForTokenClassification, "reverse_string")],
 )
-def test_nested_outputs_reach_the_metrics(cls, task, fields, tmp_path):
-    data = rows(task, (8, 14))
+def test_nested_outputs_reach_the_metrics(cls, task, tmp_path):
+    data, fields = rows(task, (8, 14)), {"output_hidden_states": True, "output_attentions": True}
     plain = trainer(tmp_path, data, cls=cls, per_device_eval_batch_size=7)  # batches of several lengths
     more = trainer(tmp_path, data, cls=cls, fields=fields, per_device_eval_batch_size=7)
     assert more.evaluate()["eval_accuracy" if task == "even_pairs" else "eval_token_accuracy"] >= 0
@@ -115,22 +103,6 @@ def test_rows_of_like_length_are_trained_together(tmp_path):
     assert padding("group_by_length") < 0.3 * padding("random")
 
 
-def test_a_batch_size_that_fits_is_found(tmp_path):
-    collate = TaskCollator(0)
-
-    def short_of_memory(batch):
-        if len(batch) > 9:
-            raise RuntimeError("CUDA out of memory.")
-        return collate(batch)
-
-    found = trainer(
-        tmp_path, rows(), collator=short_of_memory, auto_find_batch_size=True, per_device_train_batch_size=10
-    )
-    found.train()
-    assert 1 < found.state.train_batch_size <= 9
-    assert found.state.epoch == 1
-
-
 @pytest.mark.parametrize(
     ("cls", "task"),
     [(SemFocusForSequenceClassification, "even_pairs"), (SemFocusForTokenClassification, "reverse_string")],
@@ -144,14 +116,3 @@ def test_label_smoothing_is_that_of_the_definition(cls, task, tmp_path):
     expected = torch.nn.functional.cross_entropy(logits, batch["labels"].flatten(), label_smoothing=0.2)
     torch.testing.assert_close(loss, expected)
     smooth.train()
-
-
-@pytest.mark.parametrize("name", ["save_safetensors", "group_by_length"])
-def test_arguments_that_version_5_dropped_are_named(name, tmp_path):
-    with pytest.raises(TypeError, match=name):
-        TrainingArguments(str(tmp_path), **{name: True})
-
-
-def test_pushing_without_a_network_is_said_before_training(tmp_path):
-    with pytest.raises(OfflineModeIsEnabled):
-        trainer(tmp_path, rows(), push_to_hub=True, hub_token="hf_none")

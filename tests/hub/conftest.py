@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .hub import Hub
+from .server import Hub
 
 
 @pytest.fixture(scope="package")

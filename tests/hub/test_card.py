@@ -26,6 +26,7 @@ from hf_semfocus.training.setup import build_model
 from tests.hub.cards import card_problem
 from tests.model.isolated import run as run_isolated
 from tests.report.synthetic import write_run_directory
+from tests.small import SIZES, TINY, run
 
 OUTCOMES = {
     "even_pairs": {
@@ -35,20 +36,6 @@ OUTCOMES = {
         "topk:5": [8, 6],
     }
 }
-TINY = {
-    "length": 12,
-    "train_size": 200,
-    "validation_size": 60,
-    "test_size": 100,
-    "model": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
-    "training": {"epochs": 3, "batch_size": 50, "stop_early": False},
-}
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code or 0
 
 
 def values(data):
@@ -117,7 +104,7 @@ def test_the_best_weights_are_the_ones_in_the_card(trained):
     kept = next(row for row in history if row["validation_accuracy"] == best)
     assert kept["heldout_accuracy"] != history[-1]["heldout_accuracy"], "the run cannot tell best from last"
     model = AutoModelForSequenceClassification.from_pretrained(trained / "model").eval()
-    rows = load_task("parity_check", **{name: TINY[name] for name in TINY if name.endswith("size")}, length=12)["test"]
+    rows = load_task("parity_check", **SIZES)["test"]
     with torch.no_grad():
         answers = model(torch.tensor(rows["input_ids"])).logits.argmax(-1)
     accuracy = (answers == torch.tensor(rows["labels"])).double().mean().item()
@@ -160,9 +147,7 @@ def test_a_task_with_sequences_as_output(tmp_path):
     said = []
     place = f"name = {str(tmp_path / 'run' / 'model')!r}"
     exec(re.sub(r'name = ".*?"', place, block), {"print": said.append})
-    row = load_task("reverse_string", **{name: TINY[name] for name in TINY if name.endswith("size")}, length=12)[
-        "test"
-    ][0]
+    row = load_task("reverse_string", **SIZES)["test"][0]
     assert f"{row['text']}{' [Q]' * 12}" in block
     assert f"# right: {row['target']}" in block
     assert len(said[0]) == 24
@@ -177,19 +162,18 @@ def text_of(comparison, task, mask, seed=0, **options):
 
 def test_what_limits_a_checkpoint_is_said(comparison):
     learnt = text_of(comparison, "even_pairs", "topk:5")
-    assert "reached 95 % after 8 epochs (held-out 95 %: 10; trained: 10, allowed: 40)" in learnt.text
-    assert "`full` attention took 27 epochs" in learnt.text
+    assert "95 % training accuracy: after 8 epochs; 95 % held-out accuracy: after 10. It had 10 of 40" in learnt.text
+    assert "took 27 epochs" in learnt.text
     assert "speed-up of 3.4×" in learnt.text
     assert "| held-out (2,000 rows) | 0.960 | 0.500 | 0.511 |" in learnt.text
     assert "**Reduced size**: input length 20 (the paper: 40); blocks 3 (the paper: 5)" in learnt.text
     assert "reduced-size" in learnt.data.tags
     assert "chance 0.500, majority class 0.511" in learnt.data.eval_results[0].metric_name
     assert "ensored" not in learnt.text
-    assert "guessing" not in learnt.text
+    assert "not learnt" not in learnt.text
 
     censored = text_of(comparison, "even_pairs", "banded:5")
-    assert "**Censored**: training accuracy did not reach 95 % in the 40 epochs" in censored.text
-    assert "epochs to 95 %: `>40`" in censored.text
+    assert "**Censored**: 95 % training accuracy was not reached in 40 epochs" in censored.text
     assert "cannot see the whole input (through all blocks: ±6 of 20 positions)" in censored.text
     assert "censored" in censored.data.tags
 
@@ -320,16 +304,13 @@ def write_result(folder, **changes):
     [
         (lambda folder: None, ["--push"], ["--repo"]),
         (lambda folder: None, ["--repo", "name"], ["--repo", "name", "user/name"]),
-        (lambda folder: None, ["--repo", "user/-name"], ["--repo"]),
         (lambda folder: None, ["--dataset", "a/b/c"], ["--dataset", "a/b/c"]),
         (lambda folder: None, ["--private"], ["--private", "--push"]),
         (lambda folder: None, ["--repo", "a/b", "--push", "--output", "OUT"], ["--output", "--push"]),
         (lambda folder: (folder / "result.json").unlink(), [], ["not finished"]),
         (lambda folder: (folder / "model" / "config.json").unlink(), [], ["config.json", "not complete"]),
         (lambda folder: shutil.rmtree(folder / "model"), [], ["not complete"]),
-        (lambda folder: (folder / "spec.json").write_text("{"), [], ["spec.json", "damaged"]),
         (lambda folder: (folder / "model" / "config.json").write_text("{}"), [], ["config.json", "damaged"]),
-        (lambda folder: (folder / "model" / "config.json").write_text("[]"), [], ["config.json", "damaged"]),
         (lambda folder: (folder / "spec.json").write_text('{"task": "even_pairs"}'), [], ["spec.json", "damaged"]),
         (lambda folder: shutil.rmtree(folder), [], ["does not exist"]),
         (lambda folder: write_result(folder, versions=...), [], ["result.json", "versions"]),

@@ -4,134 +4,116 @@ The function is written from the definitions: scores by einsum in fp64, the keys
 numbers, positions from what the test says about padding. Nothing in it calls the package.
 """
 
-import math
-
 import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+)
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tests.model.oracle import follows
+from tests.model.oracle import kept_by
 
 MASKS = ["topk:4", "topk:3+sink:1", "banded:5", "topk:2+banded:3", "block:4", "strided:3"]
 # What cross-attention can have: queries there have no positions among the keys.
 CROSS_MASKS = ["topk:4", "topk:3+sink:1", "topp:0.6+sink:1"]
 VOCABULARY = 40
-SIZES = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-}
+LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+SIZES = {**LAYERS, **TOKENS, "max_position_embeddings": 64}
 GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 4}
 
 
-def bert():
-    from transformers import BertConfig, BertForMaskedLM
+def made(auto, kind, **sizes):
+    return auto.from_config(AutoConfig.for_model(kind, **sizes))
 
-    return BertForMaskedLM(BertConfig(**SIZES))
+
+def bert():
+    return made(AutoModelForMaskedLM, "bert", **SIZES)
 
 
 def modernbert():
-    from transformers import ModernBertConfig, ModernBertForMaskedLM
-
     # Layers 0 and 2 see all, layer 1 sees two tokens on each side.
     sizes = {**SIZES, "num_hidden_layers": 3, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
-    return ModernBertForMaskedLM(ModernBertConfig(**sizes, global_attn_every_n_layers=2, local_attention=4))
+    return made(AutoModelForMaskedLM, "modernbert", **sizes, global_attn_every_n_layers=2, local_attention=4)
 
 
 def distilbert():
-    from transformers import DistilBertConfig, DistilBertForMaskedLM
-
-    return DistilBertForMaskedLM(
-        DistilBertConfig(dim=16, n_layers=2, n_heads=4, hidden_dim=24, vocab_size=VOCABULARY, attention_dropout=0.0)
-    )
+    sizes = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "vocab_size": VOCABULARY}
+    return made(AutoModelForMaskedLM, "distilbert", **sizes, attention_dropout=0.0)
 
 
 def llama():
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    return LlamaForCausalLM(LlamaConfig(**GROUPED))
+    return made(AutoModelForCausalLM, "llama", **GROUPED)
 
 
 def qwen2():
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    return Qwen2ForCausalLM(Qwen2Config(**GROUPED))
+    return made(AutoModelForCausalLM, "qwen2", **GROUPED)
 
 
 def mistral():
-    from transformers import MistralConfig, MistralForCausalLM
-
-    return MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=5))
+    return made(AutoModelForCausalLM, "mistral", **GROUPED, sliding_window=5)
 
 
 def gpt_neox():
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    return GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES))
+    return made(AutoModelForCausalLM, "gpt_neox", **SIZES)
 
 
 def gpt2():
-    from transformers import GPT2Config, GPT2LMHeadModel
-
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": VOCABULARY}
-    return GPT2LMHeadModel(
-        GPT2Config(**sizes, bos_token_id=1, eos_token_id=None, pad_token_id=0, scale_attn_by_inverse_layer_idx=True)
-    )
+    tokens = {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+    return made(AutoModelForCausalLM, "gpt2", **sizes, **tokens, scale_attn_by_inverse_layer_idx=True)
 
 
 def gemma2():
-    from transformers import Gemma2Config, Gemma2ForCausalLM
-
     # Layer 0 has a window, layer 1 sees all.
-    return Gemma2ForCausalLM(Gemma2Config(**GROUPED, sliding_window=5, attn_logit_softcapping=0.2))
+    return made(AutoModelForCausalLM, "gemma2", **GROUPED, sliding_window=5, attn_logit_softcapping=0.2)
 
 
 def gpt_oss():
-    from transformers import GptOssConfig, GptOssForCausalLM
-
     sizes = {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 5}
     types = ["sliding_attention", "full_attention"]
     # Grouped matrix products of the experts exist up to fp32.
-    model = GptOssForCausalLM(GptOssConfig(**sizes, layer_types=types, experts_implementation="eager"))
+    model = made(AutoModelForCausalLM, "gpt_oss", **sizes, layer_types=types, experts_implementation="eager")
     for layer in model.model.layers:
         torch.nn.init.normal_(layer.self_attn.sinks)
     return model
 
 
 def llama4():
-    from transformers import Llama4ForCausalLM, Llama4TextConfig
-
     # Layer 0 sees chunks of six tokens, layer 1 sees all.
     types = {"layer_types": ["chunked_attention", "full_attention"], "no_rope_layers": [1, 0]}
     sizes = {"intermediate_size_mlp": 24, "num_local_experts": 2, "attention_chunk_size": 6}
-    return Llama4ForCausalLM(Llama4TextConfig(**GROUPED, **types, **sizes))
+    return made(AutoModelForCausalLM, "llama4_text", **GROUPED, **types, **sizes)
 
 
 def t5():
-    from transformers import T5Config, T5ForConditionalGeneration
-
     sizes = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
-    return T5ForConditionalGeneration(
-        T5Config(**sizes, dropout_rate=0.0, pad_token_id=0, eos_token_id=None, decoder_start_token_id=0)
-    )
+    tokens = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 0}
+    return made(AutoModelForSeq2SeqLM, "t5", **sizes, **tokens, dropout_rate=0.0)
 
 
 def bart():
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    sides = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (
-        ("layers", 1), ("attention_heads", 4), ("ffn_dim", 24),
-    )}  # fmt: skip
+    sizes = {"d_model": 16, "vocab_size": VOCABULARY, "max_position_embeddings": 64}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 1, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 24}
     tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    return BartForConditionalGeneration(
-        BartConfig(d_model=16, vocab_size=VOCABULARY, max_position_embeddings=64, **sides, **tokens)
-    )
+    return made(AutoModelForSeq2SeqLM, "bart", **sizes, **tokens)
+
+
+def vit():
+    pictures = {"image_size": 8, "patch_size": 4, "num_channels": 1}
+    return made(AutoModelForImageClassification, "vit", **LAYERS, **pictures)
+
+
+def clip():
+    text = {**LAYERS, "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    vision = {**LAYERS, "image_size": 8, "patch_size": 4}
+    return made(AutoModel, "clip", text_config=text, vision_config=vision, projection_dim=8)
 
 
 ENCODERS = [bert, modernbert, distilbert]
@@ -154,26 +136,9 @@ def make(build, dtype=torch.float64):
 LEFT: dict[int, list[int]] = {}
 
 
-def kept_by(spec, scores, valid, query, keys):
-    """Indices of the keys that the query at position `query` keeps, of keys at positions `keys`."""
-    candidates = [j for j in range(len(keys)) if valid[j]]
-    kept = set()
-    for part in spec.split("+"):
-        name, _, value = part.partition(":")
-        if name == "topk":
-            kept |= set(sorted(candidates, key=lambda j: (-scores[j], j))[: int(value)])
-        elif name == "topp":
-            ordered = sorted(candidates, key=lambda j: (-scores[j], j))
-            masses = [math.exp(scores[j] - scores[ordered[0]]) for j in ordered]
-            kept |= {j for i, j in enumerate(ordered) if sum(masses[:i]) < float(value) * sum(masses)}
-        else:
-            kept |= {j for j in candidates if follows(name, int(value or 0), query, keys[j])}
-    return list(kept)
-
-
 def by_hand(spec):
     """A name for ``attn_implementation=``: the mask `spec`, applied by hand, to texts padded as `LEFT` says."""
-    name = f"by-hand-{spec}"
+    name, parts = f"by-hand-{spec}", [None] * len(spec.split("+"))
     if name in ALL_ATTENTION_FUNCTIONS.valid_keys():
         return name
 
@@ -206,7 +171,7 @@ def by_hand(spec):
                 for i in range(queries):
                     row = allowed[b][h % len(allowed[b])][i]
                     place = i - LEFT[queries][b]
-                    kept[b, h, i, kept_by(spec, numbers[b][h][i], row, place, places)] = True
+                    kept[b, h, i, list(kept_by(spec, numbers[b][h][i], row, place, places, [], [], parts))] = True
         # exp, never of more than 0; a query that keeps nothing has weights of 0
         top = scores.masked_fill(~kept, -1e300).amax(dim=-1, keepdim=True).clamp_min(-1e30)
         if s_aux is not None:
@@ -243,24 +208,3 @@ def padded_batch(length=9, left=(0, 3, 0), right=(0, 0, 2), seed=1):
 def text_positions(real):
     """Position ids as `generate` counts them: 0 for the first token that is not padding."""
     return (real.cumsum(dim=-1) - 1).clamp_min(0)
-
-
-def vit():
-    from transformers import ViTConfig, ViTForImageClassification
-
-    sizes = {
-        key: SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    }
-    return ViTForImageClassification(ViTConfig(**sizes, image_size=8, patch_size=4, num_channels=1))
-
-
-def clip():
-    from transformers import CLIPConfig, CLIPModel
-
-    sizes = {
-        key: SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    }
-    text = {**sizes, "vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    return CLIPModel(
-        CLIPConfig(text_config=text, vision_config={**sizes, "image_size": 8, "patch_size": 4}, projection_dim=8)
-    )

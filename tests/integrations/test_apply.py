@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
@@ -23,6 +23,7 @@ from tests.integrations.any_models import (
     gpt_oss,
     llama,
     llama4,
+    made,
     make,
     mistral,
     modernbert,
@@ -34,24 +35,15 @@ from tests.integrations.any_models import (
 LOWEST = torch.finfo(torch.float64).min
 
 
-def bare_attention(mask, **arguments):
+def bare_attention(mask, register=register_attention, **arguments):
     """The registered function on 1 text of 6 tokens and 2 heads; values are the unit vectors, so outputs are weights."""
+    LEFT[6] = [0]
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, 2, 6, 4, generator=generator, dtype=torch.float64)
     value = torch.eye(6, dtype=torch.float64).expand(1, 2, 6, 6)
     module = arguments.pop("module", torch.nn.Module().eval())
     given = {"attention_mask": None, "is_causal": False} | arguments
-    output, _ = ALL_ATTENTION_FUNCTIONS[register_attention(mask)](module, query, key, value, **given)
-    return output.transpose(1, 2)
-
-
-def hand(mask, **arguments):
-    LEFT[6] = [0]
-    generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, 1, 2, 6, 4, generator=generator, dtype=torch.float64)
-    value = torch.eye(6, dtype=torch.float64).expand(1, 2, 6, 6)
-    given = {"attention_mask": None} | arguments
-    output, _ = ALL_ATTENTION_FUNCTIONS[by_hand(mask)](torch.nn.Module(), query, key, value, **given)
+    output, _ = ALL_ATTENTION_FUNCTIONS[register(mask)](module, query, key, value, **given)
     return output.transpose(1, 2)
 
 
@@ -332,7 +324,7 @@ def test_softcap_sinks_and_biases_are_applied():
     for extra in extras:
         made = bare_attention("topk:3+sink:1", **extra)
         assert (made - plain).abs().max() > 1e-3
-        torch.testing.assert_close(made, hand("topk:3+sink:1", **extra), atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(made, bare_attention("topk:3+sink:1", by_hand, **extra), atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -449,27 +441,16 @@ def test_a_vision_model_is_the_mask_by_hand():
         torch.testing.assert_close(made, model(pixel_values=pixels).logits, atol=1e-10, rtol=1e-10)
 
 
-def longformer():
-    from transformers import LongformerConfig, LongformerModel
-
-    return LongformerModel(LongformerConfig(**SIZES, attention_window=4))
-
-
-def funnel():
-    from transformers import FunnelConfig, FunnelModel
-
-    return FunnelModel(FunnelConfig(vocab_size=40, block_sizes=[1, 1], d_model=16, n_head=4, d_head=4, d_inner=16))
-
-
-def deberta():
-    from transformers import DebertaV2Config, DebertaV2Model
-
-    return DebertaV2Model(DebertaV2Config(**{key: SIZES[key] for key in SIZES if key not in ("eos_token_id",)}))
-
-
-@pytest.mark.parametrize("build", [longformer, funnel, deberta])
-def test_models_that_never_call_the_interface_are_refused(build):
-    model = build()
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("longformer", {**SIZES, "attention_window": 4}),
+        ("funnel", {"vocab_size": 40, "block_sizes": [1, 1], "d_model": 16, "n_head": 4, "d_head": 4, "d_inner": 16}),
+        ("deberta-v2", {key: SIZES[key] for key in SIZES if key != "eos_token_id"}),
+    ],
+)
+def test_models_that_never_call_the_interface_are_refused(kind, sizes):
+    model = made(AutoModelForMaskedLM, kind, **sizes)
     before = model.config._attn_implementation
     with pytest.raises(ValueError, match=f"{type(model).__name__} does not let its attention be set"):
         apply_attention(model, "topk:4")

@@ -5,6 +5,12 @@ What they check is what Transformers' own common tests ask of an encoder that is
 
 import pytest
 import torch
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from hf_semfocus import (
     SemFocusConfig,
@@ -16,6 +22,12 @@ from hf_semfocus import (
 
 CLASSES = [SemFocusModel, SemFocusForSequenceClassification, SemFocusForTokenClassification, SemFocusForMaskedLM]
 HEADS = CLASSES[1:]
+AUTO = {
+    SemFocusModel: AutoModel,
+    SemFocusForSequenceClassification: AutoModelForSequenceClassification,
+    SemFocusForTokenClassification: AutoModelForTokenClassification,
+    SemFocusForMaskedLM: AutoModelForMaskedLM,
+}
 MASKS = ["full", "banded:5", "banded:5;ends=shift", "block:5", "topk:3", "topk:3+sink:1"]
 VOCABULARY, LABELS, LENGTHS = 13, 3, (9, 6, 1)
 
@@ -32,6 +44,15 @@ def make(cls, spec="topk:3", *, seed=0, **fields):
         "num_attention_heads": 2, "num_labels": LABELS, "max_position_embeddings": 32,
     }  # fmt: skip
     return cls(SemFocusConfig(**base | fields)).eval()
+
+
+def shuffled(model):
+    """`model` with weights that no initialisation gives, the padding row of the embeddings among them."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    return model
 
 
 def batch(lengths=LENGTHS, *, seed=0, side="right"):

@@ -36,6 +36,27 @@ socket.socket.connect_ex = guard(socket.socket.connect_ex)
 lookup, socket.getaddrinfo = socket.getaddrinfo, no_names
 """
 
+OWN_STRATEGY = '''
+"""A strategy of a user's own."""
+
+import torch
+from hf_semfocus import (
+    MaskStrategy,
+    parameter,
+    register_mask_strategy,
+)
+
+@register_mask_strategy("even")
+class Even(MaskStrategy):
+    """Keys at an even distance of at most w."""
+
+    w: int = parameter(minimum=0)
+
+    def pattern(self, query_positions, key_positions):
+        distance = (query_positions - key_positions).abs()
+        return (distance % 2 == 0) & (distance <= self.w)
+'''
+
 WITH_PACKAGE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
 
 
@@ -55,7 +76,7 @@ def run(code: str, cache: Path, *, package: bool = False) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

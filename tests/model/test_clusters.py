@@ -10,20 +10,13 @@ from hf_semfocus import SemFocusConfig, SemFocusModel, parse_mask, register_atte
 from hf_semfocus.analysis.capture import capture_scores
 from hf_semfocus.attention import reference_attention, sparse_attention
 from hf_semfocus.model.mask_clusters import Centroids, nearest_centroid
-
-from . import isolated
+from tests.integrations.any_models import bert
 
 
 def tiny(mask="cluster:3;decay=0.5", seed=0, **fields):
     torch.manual_seed(seed)
-    sizes = {
-        "vocab_size": 16,
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    }
-    return SemFocusModel(SemFocusConfig(mask=mask, **sizes | fields))
+    sizes = {"vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
+    return SemFocusModel(SemFocusConfig(mask=mask, **{**sizes, "num_attention_heads": 2, **fields}))
 
 
 def batch(seed=0, rows=3, length=7):
@@ -259,27 +252,6 @@ def test_low_precision_models_keep_them_in_fp32(tmp_path):
     assert loaded(batch())[0].dtype == torch.bfloat16
 
 
-def test_construction_on_the_meta_device():
-    with torch.device("meta"):
-        model = tiny("cluster:3+sink:1")
-    assert all(tensor.is_meta for tensor in model.state_dict().values())
-
-
-@pytest.mark.slow
-def test_a_fresh_process_without_the_package_gives_the_same_answer(tmp_path):
-    model = trained("cluster:3+topp:0.3+lsh:3")
-    model.save_pretrained(tmp_path / "checkpoint")
-    torch.save({"ids": batch(), "states": model(batch())[0].detach()}, tmp_path / "answer.pt")
-    code = f"""
-import torch
-from transformers import AutoModel
-known = torch.load({str(tmp_path / "answer.pt")!r})
-model = AutoModel.from_pretrained({str(tmp_path / "checkpoint")!r}, trust_remote_code=True).eval()
-print(type(model).__module__.split(".")[0], torch.equal(model(known["ids"])[0], known["states"]))
-"""
-    assert isolated.run(code, tmp_path / "cache").split() == ["transformers_modules", "True"]
-
-
 # two processes
 
 TWO = """
@@ -328,16 +300,7 @@ def test_without_a_layer_it_says_what_is_missing():
 
 
 def test_other_models_are_told_the_same():
-    from transformers import BertConfig, BertModel
-
-    sizes = {
-        "hidden_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 8,
-        "vocab_size": 16,
-    }
-    model = BertModel(BertConfig(**sizes), add_pooling_layer=False)
+    model = bert()
     model.set_attn_implementation(register_attention("cluster:3"))
     with pytest.raises(ValueError, match="needs an attention layer that learns its centroids"):
         model(batch())

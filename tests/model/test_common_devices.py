@@ -62,14 +62,6 @@ def test_shapes_can_be_had_without_numbers(cls, spec):
 
 
 @every_class
-def test_the_old_name_of_dtype_means_the_same(cls, tmp_path):
-    make(cls).save_pretrained(tmp_path)
-    loaded = cls.from_pretrained(tmp_path, torch_dtype=torch.bfloat16)
-    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
-    assert torch.equal(loaded(**batch())[0], cls.from_pretrained(tmp_path, dtype=torch.bfloat16)(**batch())[0])
-
-
-@every_class
 def test_the_default_device_of_the_process_is_no_obstacle(cls, tmp_path):
     model = make(cls, position_embedding_type="sinusoidal")
     model.save_pretrained(tmp_path)

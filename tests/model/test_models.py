@@ -1,4 +1,4 @@
-"""SemFocus models: the block's equations, padding, outputs, losses, initialisation."""
+"""SemFocus models: the block's equations, padding, outputs, losses, initialisation; test_common_*.py has every class."""
 
 import copy
 import math
@@ -9,7 +9,6 @@ from torch import nn
 
 from hf_semfocus import (
     SemFocusConfig,
-    SemFocusForMaskedLM,
     SemFocusForSequenceClassification,
     SemFocusForTokenClassification,
     SemFocusModel,
@@ -17,9 +16,9 @@ from hf_semfocus import (
 )
 from hf_semfocus.model.sparse_normalizers import NORMALIZERS
 
+from .contract import CLASSES
 from .test_masks import SPECS
 
-CLASSES = [SemFocusModel, SemFocusForSequenceClassification, SemFocusForTokenClassification, SemFocusForMaskedLM]
 FORMS = [
     {"attention_form": "multihead", "norm_position": "post", "num_attention_heads": 2},
     {"attention_form": "multihead", "norm_position": "pre", "position_embedding_type": "sinusoidal"},
@@ -31,6 +30,12 @@ FORMS = [
 ]
 form_ids = ["-".join(map(str, form.values())) for form in FORMS]
 all_forms = pytest.mark.parametrize("form", FORMS, ids=form_ids)
+#: Every mask in two forms, every form with nine masks: a form knows nothing of what its mask is.
+some_pairs = pytest.mark.parametrize(
+    ("spec", "form"), [(spec, FORMS[(i + j) % len(FORMS)]) for i, spec in enumerate(SPECS) for j in (0, 3)]
+)
+#: Every mask, every class with eight masks.
+mask_and_class = pytest.mark.parametrize(("spec", "cls"), list(zip(SPECS, CLASSES * 8, strict=True)))
 SOME_SPECS = ["full", "banded:5", "block:3", "topk:3", "topk:3+sink:1", "random:3;seed=0"]
 
 
@@ -147,18 +152,6 @@ def test_biases_follow_the_configuration():
     assert names(attention_form="bilinear", mlp_bias=True) == norms | mlp
 
 
-def test_layer_masks_choose_the_mask_of_each_layer():
-    model = small(layer_masks=["topk:2", "banded:3"])
-    first, second = model(draw_ids(1, 6), output_attentions=True).attentions
-    assert ((first > 0).sum(-1) == 2).all()
-    assert torch.equal(second[0, 0] > 0, parse_mask("banded:3").on_positions(6))
-    model = small(layer_masks=["block:2", "banded:3", "full", "block:2"], num_hidden_layers=4)
-    for weights, spec in zip(
-        model(draw_ids(1, 6), output_attentions=True).attentions, model.config.layer_masks, strict=True
-    ):
-        assert torch.equal(weights[0, 0] > 0, parse_mask(spec).on_positions(6))
-
-
 @pytest.mark.parametrize("norm_position", ["post", "pre"])
 def test_dropout_falls_on_what_attention_and_mlp_add(norm_position):
     model = small(norm_position=norm_position, hidden_dropout=0.5, classifier_dropout=0.5).train()
@@ -175,28 +168,27 @@ def test_dropout_falls_on_what_attention_and_mlp_add(norm_position):
     assert torch.equal(head(draw_ids(2, 5)).logits, head.classifier.bias.expand(2, 3))
 
 
-@pytest.mark.parametrize("spec", SPECS)
-@all_forms
+@some_pairs
 def test_eager_is_the_reference_for_outputs_and_gradients(spec, form):
     model = small(mask=spec, **form).double()
     ids, mask = draw_ids(3, 7), torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]])
     results = []
-    for implementation in ("semfocus", "eager"):
+    for implementation in ("semfocus", "eager", "semfocus"):
         model.set_attn_implementation(implementation)
         assert model.config._attn_implementation == implementation
         model.zero_grad()
         states = model(ids, mask).last_hidden_state
         states.sin().sum().backward()
         results.append([states, *(parameter.grad.clone() for parameter in model.parameters())])
-    for one, other in zip(*results, strict=True):
-        assert torch.allclose(one, other, atol=1e-9)
+    for one, eager, again in zip(*results, strict=True):
+        assert torch.allclose(one, eager, atol=1e-9)
+        assert torch.equal(one, again)
 
 
 # padding and masks
 
 
-@pytest.mark.parametrize("spec", SPECS)
-@all_forms
+@some_pairs
 def test_padding_changes_nothing(spec, form):
     texts = [draw_ids(n, seed=n) for n in (1, 4, 7)]
     for side, pooling in (("left", "last"), ("right", "mean"), ("left", "mean"), ("left", "cls"), ("right", "last")):
@@ -258,28 +250,14 @@ def test_a_finite_additive_bias_is_applied(implementation):
     assert torch.allclose(biased, expected / expected.sum(-1, keepdim=True), atol=1e-6)
 
 
-@pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_text_of_padding_only_stays_finite(cls, spec):
+@mask_and_class
+def test_a_text_of_padding_only_stays_finite(spec, cls):
     model = small(cls, mask=spec).train()
     ids, mask = draw_ids(2, 5), torch.tensor([[1] * 5, [0] * 5])
     output = model(ids, mask)[0]
     assert output.isfinite().all()
     output.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_one_token(spec):
-    assert small(mask=spec)(draw_ids(2, 1)).last_hidden_state.isfinite().all()
-
-
-def test_topk_with_enough_keys_is_full_attention():
-    assert torch.allclose(
-        small(mask="topk:8")(draw_ids(2, 8)).last_hidden_state,
-        small(mask="full")(draw_ids(2, 8)).last_hidden_state,
-        atol=1e-6,
-    )
 
 
 @pytest.mark.parametrize("kind", ["learned", "sinusoidal", "none"])
@@ -343,8 +321,9 @@ def test_masks_that_hold_no_number_are_refused(number):
 
 
 @pytest.mark.parametrize("implementation", ["semfocus", "eager"])
-@pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("spec", ["full", "topk:3", "banded:3+sink:1"])
+@pytest.mark.parametrize(
+    ("spec", "cls"), list(zip(["full", "topk:3", "banded:3+sink:1", "block:3"], CLASSES, strict=True))
+)
 def test_a_two_dimensional_additive_mask_is_padding_and_its_finite_numbers_are_biases(spec, cls, implementation):
     model, ids = small(cls, mask=spec, num_hidden_layers=1, num_attention_heads=2), draw_ids(2, 6)
     model.set_attn_implementation(implementation)
@@ -358,13 +337,6 @@ def test_a_two_dimensional_additive_mask_is_padding_and_its_finite_numbers_are_b
     biased = model(ids, bias)[0]
     assert torch.allclose(biased, model(ids, bias[:, None, None].expand(2, 1, 6, 6))[0], atol=1e-6)
     assert not torch.allclose(biased, model(ids, torch.zeros(2, 6).masked_fill(bias < -9, -math.inf))[0], atol=1e-3)
-
-
-def test_embeddings_can_be_given_instead_of_ids():
-    model = small()
-    ids = draw_ids(2, 5)
-    embedded = model.get_input_embeddings()(ids)
-    assert torch.equal(model(inputs_embeds=embedded).last_hidden_state, model(ids).last_hidden_state)
 
 
 # pooling
@@ -386,11 +358,11 @@ def test_pooling_reads_what_it_says():
 # outputs
 
 
+@pytest.mark.parametrize("fields", [{}, {"normalizer": "sparsemax", "qk_norm": True}], ids=["softmax", "sparsemax"])
 @pytest.mark.parametrize("implementation", ["semfocus", "eager"])
-@pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("spec", SPECS)
-def test_asking_for_weights_and_states_changes_nothing_else(spec, cls, implementation):
-    model = small(cls, mask=spec, num_attention_heads=2, attention_dropout=0.2, hidden_dropout=0.1)
+@mask_and_class
+def test_asking_for_weights_and_states_changes_nothing_else(spec, cls, implementation, fields):
+    model = small(cls, mask=spec, num_attention_heads=2, attention_dropout=0.2, hidden_dropout=0.1, **fields)
     model.set_attn_implementation(implementation)
     ids, mask = draw_ids(2, 6), torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
     for attention_mask in (None, mask):
@@ -438,51 +410,12 @@ def test_outputs_can_be_asked_for_in_the_configuration(cls, tmp_path):
     assert model(draw_ids(1, 4), output_attentions=False).attentions is None
     model.save_pretrained(tmp_path)
     assert len(cls.from_pretrained(tmp_path)(draw_ids(1, 4)).attentions) == 2
+    assert torch.equal(small(cls, return_dict=False)(draw_ids(1, 4))[0], output[0])
     model.config.output_attentions = False
     assert model(draw_ids(1, 4)).attentions is None
 
 
-@pytest.mark.parametrize("cls", CLASSES)
-def test_tuples_and_dictionaries_hold_the_same(cls):
-    model = small(cls)
-    as_dict = model(draw_ids(1, 4), output_attentions=True, output_hidden_states=True)
-    as_tuple = model(draw_ids(1, 4), output_attentions=True, output_hidden_states=True, return_dict=False)
-    flat = as_dict.to_tuple()
-    assert len(flat) == len(as_tuple) == 3
-    assert torch.equal(flat[0], as_tuple[0])
-    assert torch.equal(small(cls, return_dict=False)(draw_ids(1, 4))[0], flat[0])
-
-
 # losses
-
-
-def test_problem_types_of_the_sequence_head():
-    ids = draw_ids(4, 5)
-    single = small(SemFocusForSequenceClassification)
-    labels = torch.tensor([0, 2, 1, 1])
-    output = single(ids, labels=labels)
-    assert torch.allclose(output.loss, nn.functional.cross_entropy(output.logits, labels))
-    several = small(SemFocusForSequenceClassification, problem_type="multi_label_classification")
-    targets = torch.tensor([[1.0, 0, 1]] * 4)
-    output = several(ids, labels=targets)
-    assert torch.allclose(output.loss, nn.functional.binary_cross_entropy_with_logits(output.logits, targets))
-    value = small(SemFocusForSequenceClassification, num_labels=1)
-    targets = torch.randn(4)
-    output = value(ids, labels=targets)
-    assert value.config.problem_type == "regression"
-    assert torch.allclose(output.loss, (output.logits[:, 0] - targets).square().mean())
-    values = small(SemFocusForSequenceClassification, problem_type="regression")
-    targets = torch.randn(4, 3)
-    output = values(ids, labels=targets)
-    assert torch.allclose(output.loss, (output.logits - targets).square().mean())
-
-
-def test_token_head_ignores_minus_100():
-    model = small(SemFocusForTokenClassification)
-    labels = torch.tensor([[0, 1, -100, 2, -100], [-100] * 5])
-    output = model(draw_ids(2, 5), labels=labels)
-    expected = nn.functional.cross_entropy(output.logits[0, [0, 1, 3]], torch.tensor([0, 1, 2]))
-    assert torch.allclose(output.loss, expected)
 
 
 @pytest.mark.parametrize(
@@ -565,10 +498,9 @@ def test_the_mask_does_not_change_the_initial_weights_and_the_seed_does(cls, for
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("spec", SOME_SPECS)
 @all_forms
-def test_every_parameter_gets_a_gradient(cls, spec, form):
-    model = small(cls, mask=spec, max_position_embeddings=7, **form).train()
+def test_every_parameter_gets_a_gradient(cls, form):
+    model = small(cls, mask="topk:3+sink:1", max_position_embeddings=7, **form).train()
     weight = torch.randn(model(draw_ids(4, 7))[0].shape)
     (model(draw_ids(4, 7))[0] * weight).sum().backward()
     for name, parameter in model.named_parameters():
@@ -576,42 +508,6 @@ def test_every_parameter_gets_a_gradient(cls, spec, form):
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().sum() > 0 or name.endswith("key.bias"), name
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("spec", ["full", "topk:3", "banded:3+global:1"])
-def test_gradient_checkpointing_gives_equal_gradients(spec, reentrant):
-    model = small(SemFocusForSequenceClassification, mask=spec, attention_dropout=0.1, hidden_dropout=0.1).train()
-    ids, mask = draw_ids(3, 6), torch.tensor([[1] * 6, [1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]])
-    grads = []
-    for checkpointing in (False, True):
-        if checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": reentrant})
-        model.zero_grad()
-        torch.manual_seed(7)
-        output = model(ids, mask, labels=torch.tensor([0, 1, 2]), output_attentions=True)
-        assert len(output.attentions) == 2
-        output.loss.backward()
-        grads.append([parameter.grad.clone() for parameter in model.parameters()])
-    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
-
-
-@pytest.mark.parametrize("spec", SOME_SPECS)
-def test_bf16_autocast_trains(spec):
-    model = small(SemFocusForSequenceClassification, mask=spec, num_labels=2).train()
-    ids = draw_ids(16, 6)
-    labels = (ids[:, 0] > 5).long()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(12):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(ids, labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert all(map(math.isfinite, losses))
-    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -3,13 +3,11 @@
 import importlib
 import json
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedTokenizerFast
+from transformers import AutoModel
 
 from hf_semfocus import (
     SemFocusConfig,
@@ -18,8 +16,10 @@ from hf_semfocus import (
     SemFocusForTokenClassification,
     SemFocusModel,
 )
+from hf_semfocus.data import build_tokenizer
 
-from .isolated import run
+from .contract import AUTO, CLASSES, batch, make, shuffled
+from .isolated import OWN_STRATEGY, run
 
 IDS = [[2, 3, 3, 2, 1, 3, 2], [3, 3, 2, 2, 0, 0, 0]]
 ATTENTION = [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]]
@@ -29,49 +29,15 @@ AUTO_CLASSES = {
     "AutoModelForTokenClassification",
 }  # fmt: skip
 
-OWN_STRATEGY = '''
-"""A strategy of a user's own."""
-
-import torch
-from hf_semfocus import (
-    MaskStrategy,
-    parameter,
-    register_mask_strategy,
-)
-
-@register_mask_strategy("even")
-class Even(MaskStrategy):
-    """Keys at an even distance of at most w."""
-
-    w: int = parameter(minimum=0)
-
-    def pattern(self, query_positions, key_positions):
-        distance = (query_positions - key_positions).abs()
-        return (distance % 2 == 0) & (distance <= self.w)
-'''
-
 
 def config(**fields):
-    small = {
-        "vocab_size": 8,
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_hidden_layers": 2,
-        "mask": "topk:2+sink:1",
-    }
-    return SemFocusConfig(**small | fields)
+    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
+    return SemFocusConfig(**sizes | {"mask": "topk:2+sink:1"} | fields)
 
 
 def answer(model):
     with torch.no_grad():
         return model.eval()(**INPUTS)[0]
-
-
-def build_tokenizer():
-    vocabulary = {"[PAD]": 0, "[UNK]": 1, "0": 2, "1": 3}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
 
 
 def save(model, folder: Path) -> Path:
@@ -85,7 +51,7 @@ def save(model, folder: Path) -> Path:
 
 
 LOAD = f"""
-import torch
+import torch, transformers
 from pathlib import Path
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 INPUTS = dict(input_ids=torch.tensor({IDS}), attention_mask=torch.tensor({ATTENTION}))
@@ -107,8 +73,29 @@ def classifier(tmp_path):
         "id2label": {0: "even", 1: "odd"}, "label2id": {"even": 0, "odd": 1}, "position_embedding_type": "sinusoidal",
     }  # fmt: skip
     folder = save(SemFocusForSequenceClassification(config(**fields)), tmp_path / "classifier")
-    build_tokenizer().save_pretrained(folder)
+    build_tokenizer("parity_check").save_pretrained(folder)
     return folder
+
+
+def every_field(folder):
+    """Code that loads models of every class with normalizers and QK-norm, with global tokens and attended padding; and with centroids."""
+    sharp = {"normalizer": "sparsemax", "qk_norm": True, "qk_norm_scale": 2.0}
+    padded = {"num_global_tokens": 2, "attend_padding": True, "pad_to_multiple_of": 4, "mask": "banded:3;ends=shift"}
+    models = [shuffled(make(cls, **fields)) for cls in CLASSES for fields in (sharp, padded)]
+    learnt = make(SemFocusModel, "cluster:3+topp:0.3+lsh:3").train()
+    learnt(**batch())
+    code = ""
+    for number, model in enumerate([*models, learnt.eval()]):
+        place = folder / f"model-{number}"
+        model.save_pretrained(place)
+        with torch.no_grad():
+            torch.save((batch(), model(**batch())[0]), place / "answer.pt")
+        code += f"""
+inputs, expected = torch.load({str(place / "answer.pt")!r})
+model = transformers.{AUTO[type(model)].__name__}.from_pretrained({str(place)!r}, trust_remote_code=True)
+assert torch.equal(model(**inputs)[0], expected), {type(model).__name__!r}
+"""
+    return code
 
 
 def test_every_head_loads_in_a_process_without_the_package_and_without_network(classifier, tmp_path):
@@ -136,7 +123,8 @@ except ImportError:
     pass
 else:
     raise AssertionError("the package could be imported")
-""",
+"""
+        + every_field(tmp_path),
         tmp_path / "first machine",
     )
     # What was loaded remotely and saved again loads remotely again, as any class.
@@ -268,15 +256,6 @@ print(check())
         package=True,
     )
     assert out.split() == ["transformers_modules", *["hf_semfocus.model.modeling_semfocus"] * 3]
-
-
-def test_loading_by_class_and_by_auto_class_is_bit_equal(classifier):
-    expected = torch.load(classifier / "answer.pt")
-    for auto in (SemFocusForSequenceClassification, AutoModelForSequenceClassification):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert torch.equal(answer(auto.from_pretrained(classifier)), expected)
-    assert type(AutoModel.from_pretrained(classifier)) is SemFocusModel
 
 
 @pytest.mark.parametrize(

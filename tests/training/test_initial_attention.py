@@ -9,12 +9,12 @@ import torch
 from hf_semfocus import SemFocusConfig, choose_attention_gain
 from hf_semfocus.analysis import initial_attention
 from hf_semfocus.cli.analyze_sources import initial_model, loaded, source_of
-from hf_semfocus.cli.main import main
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.training.results import attention_of, untrained_attention
 from hf_semfocus.training.run import train_run
 from hf_semfocus.training.run_files import read_run
 from hf_semfocus.training.setup import build_model
+from tests.small import run
 
 from .test_run import Killed, curve, killer, same_weights
 
@@ -104,12 +104,10 @@ def test_a_damaged_record_is_named(tiny, tmp_path):
         read_run(tmp_path)
 
 
-def test_the_command_line_compares_with_chosen_gains(tmp_path):
+def test_the_command_line_compares_with_chosen_gains(tmp_path, no_workers):
     words = "--masks full topk:3 --seeds 0 --length 12 --train-size 100 --validation-size 50 --test-size 50 --epochs 1 --jobs 1"
     words += " --set model.attention_gain=auto model.target_entropy=0.35 model.hidden_size=16"
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", "--preset", "quickstart", "--output", str(tmp_path / "out"), *words.split()])
-    assert not ended.value.code
+    assert run("compare", "--preset", "quickstart", "--output", tmp_path / "out", *words.split()) == 0
     gains = set()
     for mask in ("full", "topk-3"):
         result = json.loads((tmp_path / "out" / "runs" / "even_pairs" / mask / "seed-0" / "result.json").read_text())

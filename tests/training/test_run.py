@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_semfocus  # noqa: F401  (registers the Auto classes)
-from hf_semfocus.experiments.spec import TrainingOptions
+from hf_semfocus.experiments.spec import RunSpec, TrainingOptions
 from hf_semfocus.files import read_json_lines
 from hf_semfocus.schema import Epoch
 from hf_semfocus.training.accuracy import accuracy_if_at_least
@@ -20,6 +20,7 @@ from hf_semfocus.training.locking import folder_lock
 from hf_semfocus.training.recorder import why_stop
 from hf_semfocus.training.rows import TensorRows
 from hf_semfocus.training.run import train_run
+from tests.small import SIZES, TINY
 
 
 class Killed(BaseException):
@@ -49,37 +50,48 @@ def curve(folder):
     return [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
 
 
-def test_a_run_leaves_what_it_says(tiny, tmp_path):
-    entries = []
-    result = train_run(tiny(training={"epochs": 3}), tmp_path, on_epoch=entries.append)
-    history = read_json_lines(tmp_path / "history.jsonl")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of `tiny()`: its folder, its result, and what was heard of each epoch."""
+    folder, entries = tmp_path_factory.mktemp("made") / "run", []
+    spec = RunSpec.from_dict({"task": "even_pairs", "mask": "topk:3", **TINY})
+    return folder, train_run(spec, folder, on_epoch=entries.append), entries
+
+
+@pytest.fixture
+def finished(made, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(made[0], tmp_path / "finished")
+
+
+def test_a_run_leaves_what_it_says(made):
+    folder, result, entries = made
+    history = read_json_lines(folder / "history.jsonl")
     assert history == [entry.to_json() for entry in entries]
     assert [row["epoch"] for row in history] == [1, 2, 3]
-    assert result.to_json() == json.loads((tmp_path / "result.json").read_text())
+    assert result.to_json() == json.loads((folder / "result.json").read_text())
     assert result["epochs_trained"] == 3
     assert result["data"]["chance"] == 0.5
     assert sum(result["data"]["label_histogram"].values()) == 200
     assert result["reach"]["sees_all"]
     assert 0 < result["dispersion"]["mask"]["mean"] < result["dispersion"]["full"]["mean"]
     # what is on the disk is a checkpoint for the Auto classes, with the accuracy the history ends with
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(folder / "model")
     assert model.config.id2label == {0: "0", 1: "1"}
     assert tokenizer("0 1 1")["input_ids"] == tokenizer.convert_tokens_to_ids(["0", "1", "1"])
 
 
-def test_the_history_s_accuracies_are_those_of_the_saved_model(tiny, tmp_path):
+def test_the_history_s_accuracies_are_those_of_the_saved_model(finished):
     from hf_semfocus.data import load_task
 
-    spec = tiny()
-    train_run(spec, tmp_path)
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
-    data = load_task("even_pairs", length=12, train_size=200, validation_size=60, test_size=100, seed=0)
+    model = AutoModelForSequenceClassification.from_pretrained(finished / "model").eval()
+    data = load_task("even_pairs", **SIZES)
     for split, name in (("train", "train_accuracy"), ("test", "heldout_accuracy")):
         with torch.no_grad():
             predicted = model(torch.tensor(data[split]["input_ids"])).logits.argmax(-1)
         expected = (predicted == torch.tensor(data[split]["labels"])).double().mean().item()
-        assert curve(tmp_path)[-1][name] == pytest.approx(expected, abs=1e-12)
+        assert curve(finished)[-1][name] == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tiny, tmp_path):
@@ -137,10 +149,8 @@ def test_a_larger_budget_continues_a_finished_run(tiny, tmp_path):
     assert curve(tmp_path / "four") == curve(tmp_path / "two")
 
 
-def test_a_finished_run_is_not_repeated(tiny, tmp_path):
-    first = train_run(tiny(), tmp_path)
-    again = train_run(tiny(), tmp_path, on_epoch=killer(1))
-    assert again == first
+def test_a_finished_run_is_not_repeated(tiny, made, finished):
+    assert train_run(tiny(), finished, on_epoch=killer(1)) == made[1]
 
 
 def test_a_run_killed_between_its_last_epoch_and_its_result_trains_no_further(tiny, tmp_path):
@@ -197,7 +207,7 @@ def test_the_best_weights_by_validation_are_the_ones_saved(tiny, tmp_path):
     best = max(row["validation_accuracy"] for row in history)
     assert any(row["validation_accuracy"] < best for row in history), "nothing to choose from: the test shows nothing"
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
-    rows = load_task("even_pairs", length=12, train_size=200, validation_size=60, test_size=100, seed=0)["validation"]
+    rows = load_task("even_pairs", **SIZES)["validation"]
     with torch.no_grad():
         predicted = model(torch.tensor(rows["input_ids"])).logits.argmax(-1)
     assert (predicted == torch.tensor(rows["labels"])).double().mean().item() == pytest.approx(best)
@@ -254,53 +264,19 @@ def test_attended_padding_goes_to_the_longest_row_and_globals_have_room(tiny, tm
     assert initial.config.pad_to_length == config.pad_to_length
 
 
-def test_listops_rows_of_many_lengths_train(tiny, tmp_path):
-    result = train_run(tiny(task="listops", length=[5, 30], model={"pooling": "cls"}), tmp_path)
-    assert result["data"]["chance"] == pytest.approx(0.1)
-
-
-def test_returning_attentions_changes_no_weight_and_no_metric(tiny, tmp_path):
-    train_run(tiny(), tmp_path / "plain")
+def test_returning_attentions_changes_no_weight_and_no_metric(tiny, finished, tmp_path):
     train_run(tiny(model={"output_attentions": True, "output_hidden_states": True}), tmp_path / "more")
-    assert same_weights(tmp_path / "plain", tmp_path / "more")
-    assert curve(tmp_path / "plain") == curve(tmp_path / "more")
-
-
-def test_metrics_of_a_plain_trainer_hold_when_attentions_are_returned_too(tmp_path):
-    from transformers import Trainer, TrainingArguments
-
-    from hf_semfocus import SemFocusConfig, SemFocusForSequenceClassification
-    from hf_semfocus.data import TaskCollator, build_tokenizer, compute_metrics, load_task
-
-    data = load_task("parity_check", length=10, train_size=50, validation_size=10, test_size=30)["test"]
-    tokenizer = build_tokenizer("parity_check")
-    accuracies = []
-    for extra in ({}, {"output_attentions": True, "output_hidden_states": True}):
-        torch.manual_seed(0)
-        config = SemFocusConfig(vocab_size=len(tokenizer), num_labels=2, num_hidden_layers=1, **extra)
-        trainer = Trainer(
-            model=SemFocusForSequenceClassification(config),
-            args=TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, dataloader_pin_memory=False),
-            eval_dataset=data.select_columns(["input_ids", "labels"]),
-            data_collator=TaskCollator(tokenizer),
-            compute_metrics=compute_metrics,
-        )
-        accuracies.append(trainer.evaluate()["eval_accuracy"])
-    assert accuracies[0] == accuracies[1]
-
-
-def test_bf16_trains_on_a_cpu(tiny, tmp_path):
-    assert train_run(tiny(training={"bf16": True, "epochs": 1}), tmp_path)["epochs_trained"] == 1
+    assert same_weights(finished, tmp_path / "more")
+    assert curve(finished) == curve(tmp_path / "more")
 
 
 @pytest.mark.parametrize("file", ["spec.json", "result.json", "history.jsonl"])
-def test_a_damaged_file_is_named_and_nothing_is_lost(tiny, tmp_path, file):
-    train_run(tiny(), tmp_path)
-    (tmp_path / file).write_text("{half")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+def test_a_damaged_file_is_named_and_nothing_is_lost(tiny, finished, file):
+    (finished / file).write_text("{half")
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=f"{file} is damaged"):
-        train_run(tiny(), tmp_path)
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        train_run(tiny(), finished)
+    assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
 
 
 def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
@@ -318,12 +294,10 @@ def test_a_run_that_never_came_to_an_epoch_can_be_asked_for_differently(tiny, tm
     assert train_run(tiny(), tmp_path)["epochs_trained"] == 3
 
 
-def test_a_finished_run_without_its_model_gets_it_again(tiny, tmp_path):
-    train_run(tiny(), tmp_path)
-    before = weights(tmp_path)
-    shutil.rmtree(tmp_path / "model")
-    train_run(tiny(), tmp_path, on_epoch=killer(1))  # from the last checkpoint: no epoch is trained
-    assert all(torch.equal(before[name], value) for name, value in weights(tmp_path).items())
+def test_a_finished_run_without_its_model_gets_it_again(tiny, made, finished):
+    shutil.rmtree(finished / "model")
+    train_run(tiny(), finished, on_epoch=killer(1))  # from the last checkpoint: no epoch is trained
+    assert same_weights(made[0], finished)
 
 
 def test_two_runs_do_not_share_a_folder(tiny, tmp_path, monkeypatch):
@@ -343,10 +317,9 @@ def test_a_start_that_fails_leaves_an_earlier_result_and_no_new_folder(tiny, tmp
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_with_another_run_is_refused(tiny, tmp_path):
-    train_run(tiny(), tmp_path)
+def test_a_folder_with_another_run_is_refused(tiny, finished):
     with pytest.raises(ValueError, match=r"training\.learning_rate: 0\.3 there, 0\.1 asked"):
-        train_run(tiny(training={"learning_rate": 0.1}), tmp_path)
+        train_run(tiny(training={"learning_rate": 0.1}), finished)
 
 
 def rows_of(*heldout, train=1.0, learnt=1):

@@ -81,6 +81,20 @@ def test_trackio_has_a_run_a_run_in_the_comparison_s_project(tmp_path, monkeypat
     assert run.name == SPEC.name
 
 
+def test_wandb_has_a_run_a_run_in_the_comparison_s_project(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    begun, init = [], wandb.init
+    monkeypatch.setattr(wandb, "init", lambda **options: begun.append(init(**options)) or begun[-1])
+    specs = [with_training(report_to="wandb", epochs=1), replace(with_training(report_to="wandb", epochs=1), seed=1)]
+    for spec in specs:  # in one process, as a worker does
+        train_run(spec, tmp_path / "mine" / "runs" / spec.name)
+    assert [(run.project, run.name) for run in begun] == [("mine", spec.name) for spec in specs]
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
+
+
 def test_a_tracker_that_is_not_there_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("hf_semfocus.training.setup.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="report_to is 'wandb', which is not installed: pip install wandb"):
