@@ -212,12 +212,12 @@ def test_runs_without_a_model_are_counted_and_stop_no_other_card(tmp_path, capsy
     out = write_run_directory(tmp_path / "unpacked", OUTCOMES)
     assert run("card", out) == 2
     said = capsys.readouterr()
-    assert "finished runs without a complete model, as those of an unpacked archive: 6." in said.out
+    assert "finished runs without a complete model, and so without a card: 6;" in said.out
     assert "no finished run with a model" in said.err
     folder = out / "runs" / "even_pairs" / "topk-5" / "seed-0"
     with_checkpoint(folder)
     assert run("card", out) == 0
-    assert "archive: 5." in capsys.readouterr().out
+    assert "without a card: 5;" in capsys.readouterr().out
     assert [path.parent.parent for path in out.rglob("model/README.md")] == [folder]
 
 
