@@ -1,6 +1,6 @@
 """`summary.json`: what every run of a comparison did, and what follows from it."""
 
-from collections.abc import Mapping
+import copy
 from typing import Any, Literal
 
 from pydantic import StrictBool, StrictInt, StrictStr, model_validator
@@ -278,50 +278,26 @@ class Summary(Record):
         """Format 1 had words where there are numbers now; the numbers follow from the runs."""
         if not isinstance(values, dict) or values.get("format") != 1:
             return values
+        values = {**copy.deepcopy(values), "format": 2}
         runs = {(run["task"], run["mask"], run["seed"]): RunEntry.model_validate(run) for run in values["runs"]}
-
-        def sides(entry: Mapping[str, Any], seed: int) -> dict[str, RunEntry | None]:
-            masks = {"baseline": values["baseline"], "mask": entry["mask"]}
-            return {side: runs.get((entry["task"], mask, seed)) for side, mask in masks.items()}
-
-        def ends(entry: Mapping[str, Any], seed: int) -> dict[str, Convergence | None]:
-            found = sides(entry, seed).items()
-            return {side: run.convergence(entry["quantity"]) if run else None for side, run in found}
-
-        def gaps(entry: Mapping[str, Any], seed: int) -> dict[str, str | None]:
-            found = sides(entry, seed).items()
-            return {side: "not_run" if run is None else None if run.counts else run.status for side, run in found}
-
-        speedups = [
-            {
-                **entry,
-                "pairs": [{**pair, **ends(entry, pair["seed"])} for pair in entry["pairs"]],
-                "without_pair": [{**one, **gaps(entry, one["seed"])} for one in entry["without_pair"]],
-            }
-            for entry in values["speedups"]
-        ]
-        return {**values, "format": 2, "speedups": speedups, "analysis": _analysis_of_format_1(values, runs)}
+        for entry in values["speedups"]:
+            task, masks = entry["task"], {"baseline": values["baseline"], "mask": entry["mask"]}
+            for pair in entry["pairs"]:
+                of = {side: runs[task, mask, pair["seed"]] for side, mask in masks.items()}
+                pair |= {side: run.convergence(entry["quantity"]) for side, run in of.items()}
+            for one in entry["without_pair"]:
+                known = {side: runs.get((task, mask, one["seed"])) for side, mask in masks.items()}
+                one |= {side: _gap(run) for side, run in known.items()}
+        analysis = values["analysis"] = values.get("analysis") or None
+        for unit in [*analysis.get("units", []), *analysis.get("k_sweep", [])] if analysis else []:
+            of_cell = [run for key, run in runs.items() if key[:2] == (unit["task"], unit["mask"]) and run.counts]
+            unit["epochs"] = [run.convergence("train") for run in of_cell]
+        reasons = {"not recorded": "not_recorded", "no training loss that both went through": "no_common_loss"}
+        for entry in analysis.get("matched", []) if analysis else []:
+            for one in entry["without_pair"]:
+                one["reason"] = reasons.get(one["reason"], "baseline_not_recorded")
+        return values
 
 
-def _analysis_of_format_1(values: Mapping[str, Any], runs: Mapping[tuple, RunEntry]) -> Any:
-    if not values.get("analysis"):
-        return None
-
-    def unit(entry: Mapping[str, Any]) -> dict[str, Any]:
-        of_cell = [run for key, run in runs.items() if key[:2] == (entry["task"], entry["mask"]) and run.counts]
-        return {**entry, "epochs": [run.convergence("train") for run in of_cell]}
-
-    reasons = {"not recorded": "not_recorded", "no training loss that both went through": "no_common_loss"}
-    analysis = dict(values["analysis"])
-    for part in ("units", "k_sweep"):
-        analysis[part] = [unit(entry) for entry in analysis.get(part, [])]
-    analysis["matched"] = [
-        {
-            **entry,
-            "without_pair": [
-                {**one, "reason": reasons.get(one["reason"], "baseline_not_recorded")} for one in entry["without_pair"]
-            ],
-        }
-        for entry in analysis.get("matched", [])
-    ]
-    return analysis
+def _gap(run: RunEntry | None) -> str | None:
+    return "not_run" if run is None else None if run.counts else run.status

@@ -82,8 +82,15 @@ def initial_attention(model: torch.nn.Module, batch: Mapping[str, Any]) -> Initi
     if math.isnan(means["share"]):
         raise ValueError("no query of the batch has two valid keys; entropy needs at least two")
     by_layer = tuple(torch.cat(of_parts).double().mean().item() for of_parts in used.values())
-    names = ("share", "nats", "all_share", "all_nats", "dispersion_all", "dispersion_kept")
-    return InitialAttention(*(means[name] for name in names), by_layer)
+    return InitialAttention(
+        means["share"],
+        means["nats"],
+        means["all_share"],
+        means["all_nats"],
+        means["dispersion_all"],
+        means["dispersion_kept"],
+        by_layer,
+    )
 
 
 def entropy(weights: torch.Tensor) -> torch.Tensor:

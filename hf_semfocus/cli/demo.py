@@ -39,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
     """Writes `index.html` (the report, with the attention slider where runs stored snapshots) and the Space's `README.md`; or serves."""
     if (options.output is None) != options.serve:
         raise ValueError("give one of --output FOLDER and --serve")
+    if not 1 <= (options.port or 7860) <= 65535:
+        raise ValueError(f"port is {options.port}; allowed: 1 … 65535")
     if options.serve:
         return _serve(options)
     from ..comparison.summary import write_summary

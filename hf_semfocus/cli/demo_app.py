@@ -202,12 +202,19 @@ def build(folder: Path | str) -> "gradio.Blocks":
 
 
 def launch(app: "gradio.Blocks", port: int | None = None) -> str:
-    """Starts the app on this machine alone, in a thread, and returns its address. The page asks nothing of any other machine."""
+    """Starts the app on this machine alone, in a thread, and returns its address. The page asks nothing of any other machine.
+
+    Raises:
+        ValueError: the port is taken.
+    """
     from gradio.themes import Default
 
     theme = Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])  # not Google's
-    _, address, _ = app.launch(
-        server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True, theme=theme, ssr_mode=False,
-        footer_links=[],
-    )  # fmt: skip
+    try:
+        _, address, _ = app.launch(
+            server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True, theme=theme, ssr_mode=False,
+            footer_links=[],
+        )  # fmt: skip
+    except OSError:  # gradio's words speak of its own options
+        raise ValueError(f"port {port or '7860 … 7959'} is taken; allowed: a free --port") from None
     return address

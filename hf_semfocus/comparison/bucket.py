@@ -20,8 +20,8 @@ class StorageError(OSError):
 
 
 def is_url(place: Path | str) -> bool:
-    """Whether a place is a URL of fsspec."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(place)) is not None
+    """Whether a place is a URL of fsspec, and not a folder's."""
+    return re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://", str(place)) is not None
 
 
 def can_pass(error: BaseException) -> bool:

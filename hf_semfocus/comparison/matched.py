@@ -48,8 +48,11 @@ def matched(runs: Sequence[Run], baseline: str) -> list[Matched]:
                 seed, base = run.key[2], of.get((task, baseline, run.key[2]))
                 outcome: dict[str, Any] | Reason = "baseline_not_recorded"
                 if base is not None:
-                    at_start = name == "gradient_initial"
-                    outcome = _initial(base, run, key) if at_start else at_equal_loss(base, run, key)
+                    first, second = base.initial(key), run.initial(key)
+                    if name != "gradient_initial":
+                        outcome = at_equal_loss(base, run, key)
+                    else:
+                        outcome = {"ratio": second / first} if first and second else "not_recorded"
                 if isinstance(outcome, str):
                     without.append(NoMatch(seed=seed, reason=outcome))
                 else:
@@ -103,13 +106,6 @@ def _value(curve: Curve, loss: float) -> float:
             share = math.log(before / loss) / math.log(before / after)
             return math.exp((1 - share) * math.log(first) + share * math.log(second))
     return curve[0][1]  # a curve of one point, at its only loss
-
-
-def _initial(base: Run, other: Run, key: str) -> dict[str, Any] | Reason:
-    first, second = (
-        ((run.result and run.result.initial_analysis) or {}).get(ANALYSIS_PREFIX + key) for run in (base, other)
-    )
-    return {"ratio": second / first} if first and second else "not_recorded"
 
 
 def _summary(pairs: Sequence[MatchedPair]) -> dict[str, Any]:

@@ -94,8 +94,9 @@ class UrlStore(Store):
             manifest = known or read_manifest(self.bucket, run)
             assert manifest is not None, run
             folder = self.folder / "runs" / run
-            shutil.rmtree(folder, ignore_errors=True)
-            write_records(folder, manifest.pop("records"))
+            for part in ("model", SNAPSHOTS):
+                shutil.rmtree(folder / part, ignore_errors=True)
+            write_records(folder, manifest.pop("records"))  # over the old ones: others read this copy too
             atomic_write(folder / ".manifest.json", json.dumps(manifest))
         for run in wanted:
             for path, entry in (self._known(run) or {})["objects"].items():
@@ -133,14 +134,8 @@ class UrlStore(Store):
 
     def put_report(self) -> None:
         """Puts the summary, the pictures and the page there."""
-        paths = (path.relative_to(self.folder) for path in self.folder.rglob("*") if path.is_file())
-        self.put(
-            *(
-                path.as_posix()
-                for path in paths
-                if path.parts[0] != "runs" and not path.name.startswith(".") and path.name not in OURS_TO_REMAKE
-            )
-        )
+        paths = (path.relative_to(self.folder) for path in self.folder.rglob("[!.]*") if path.is_file())
+        self.put(*(path.as_posix() for path in paths if path.parts[0] not in ("runs", *OURS_TO_REMAKE)))
 
     def goes_on(self, run: str) -> bool:
         """Whether the manifest names a checkpoint."""
@@ -149,11 +144,7 @@ class UrlStore(Store):
 
 def open_store(place: Path | str) -> Store:
     """The store of a comparison, up to date."""
-    place = str(place)
-    if is_url(place) and not place.startswith("file://"):
-        store: Store = UrlStore(place)
-    else:
-        store = Store(Path(place.removeprefix("file://")))
+    store = UrlStore(str(place)) if is_url(place) else Store(Path(str(place).removeprefix("file://")))
     store.refresh()
     return store
 
@@ -166,7 +157,7 @@ def local_copy(place: Path | str, models: bool = True) -> Path:
         StorageError: the storage does not answer.
     """
     if not is_url(place):
-        return Path(place)
+        return Path(str(place).removeprefix("file://"))
     found = LAST_OF_RUN.match(str(place))
     store = UrlStore(found[1] if found else str(place))
     store.refresh(models=models, only=found[2] if found else None)

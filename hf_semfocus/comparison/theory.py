@@ -78,7 +78,7 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[SpeedUpEn
             ("mask_stability", "mask_stability"),
         ):
             numbers[name] = _mean([row.get(ANALYSIS_PREFIX + key) for row in finals])
-            numbers[f"{name}_initial"] = _mean([_initial(run).get(ANALYSIS_PREFIX + key) for run in of_cell])
+            numbers[f"{name}_initial"] = _mean([run.initial(key) for run in of_cell])
         for name, quantity in RATIOS.items():
             numbers[name] = 1.0 if mask == baseline else ratios.get((task, mask, quantity))
         units.append(
@@ -106,11 +106,6 @@ def predictions(runs: Sequence[Run], baseline: str, speedups: Sequence[SpeedUpEn
 def _final(run: Run) -> Epoch | None:
     """The last epoch whose quantities were recorded; None without one."""
     return next((row for row in reversed(run.history) if row.analysed), None)
-
-
-def _initial(run: Run) -> dict[str, float | None]:
-    """The quantities of the initial weights; empty where none were recorded."""
-    return (run.result and run.result.initial_analysis) or {}
 
 
 def _only_k(mask: str) -> int | None:

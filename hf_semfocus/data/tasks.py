@@ -172,7 +172,9 @@ def get_task(name: str, answer: str | None = None) -> Task:
     if not isinstance(name, str):
         raise ValueError(f"a task's name is a string, got {name!r}")
     if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}{did_you_mean(name, TASKS)} (`semfocus tasks` lists them, --import FILE adds yours)")
+        raise ValueError(
+            f"unknown task {name!r}{did_you_mean(name, TASKS)} (`semfocus tasks` lists them, --import FILE adds yours)"
+        )
     if answer is None:
         return TASKS[name]
     choices = {task.answer_name: task for task in ANSWERS.get(name, ())}

@@ -93,7 +93,8 @@ def one_line_errors(what: str) -> Callable[[type[T]], type[T]]:
 def _one_line(error: Any, known: list[str], what: str) -> str:
     where = ".".join(map(str, error["loc"]))
     if error["type"] == "unexpected_keyword_argument":
-        return f"unknown {what} option {where!r}{did_you_mean(where, known)} (known: {', '.join(known)})"
+        hint = did_you_mean(where, known) or f"; allowed: {', '.join(known)}"
+        return f"unknown {what} option {where!r}{hint}"
     if error["type"] == "missing":
         return f"the {what} has no {where}"
     if error["type"] == "value_error":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..files import parse_record, read_record
-from ..schema import Convergence, Epoch, Quantity, RunResult, SpecRecord, Status
+from ..schema import ANALYSIS_PREFIX, Convergence, Epoch, Quantity, RunResult, SpecRecord, Status
 
 QUANTITIES: dict[Quantity, tuple[str, str]] = {
     "train": ("train_accuracy", "tau"),
@@ -76,6 +76,11 @@ class Run:
     def values(self, name: str) -> list[float]:
         """A quantity over the epochs, without those at which it is missing."""
         return [row[name] for row in self.history if row.get(name) is not None]
+
+    def initial(self, name: str) -> float | None:
+        """A quantity of the theory at the initial weights; None where it was not recorded."""
+        recorded = self.result and self.result.initial_analysis
+        return recorded.get(f"{ANALYSIS_PREFIX}{name}") if recorded else None
 
     def under(self, budget: int) -> "Run":
         """The run as it stands under another budget, which may be above the one that it ended at."""

@@ -17,9 +17,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -32,62 +34,44 @@ GOAL = 0.10
 SIZES = ("40x5x5000", "20x3x5000", "20x3x2000")
 
 
-class Clock:
-    """Processor seconds of each epoch of the runs made within it: ``whole``, ``steps`` (training alone) and ``recording``."""
+@contextmanager
+def timed_epochs() -> Iterator[list[dict[str, float]]]:
+    """Processor seconds of each epoch of the runs made within: ``whole``, ``steps`` (training alone) and ``recording``."""
+    epochs: list[dict[str, float]] = []
+    now = time.process_time
+    at = {"begin": 0.0, "steps": 0.0, "recording": 0.0}
 
-    def __init__(self) -> None:
-        self.epochs: list[dict[str, float]] = []
-        self._recording = self._begun = self._steps = 0.0
-        self._replaced: list[tuple[type, str, Any]] = []
+    def recording(plain: Callable) -> Callable:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = now()
+            result = plain(*args, **kwargs)
+            at["recording"] += now() - start
+            return result
 
-    def __enter__(self) -> "Clock":
-        def around(cls: type, name: str, before: Any, after: Any) -> None:
-            plain = getattr(cls, name)
-            self._replaced.append((cls, name, plain))
+        return timed
 
-            def timed(*args: Any, **kwargs: Any) -> Any:
-                start = time.process_time()
-                before(start)
-                result = plain(*args, **kwargs)
-                after(start, time.process_time())
-                return result
+    def begin(*args: Any, plain: Callable = EpochRecorder.on_epoch_begin, **kwargs: Any) -> Any:
+        at.update(begin=now(), recording=0.0)
+        result = plain(*args, **kwargs)
+        at["steps"] = now()
+        return result
 
-            setattr(cls, name, timed)
+    def end(*args: Any, plain: Callable = EpochRecorder.on_epoch_end, **kwargs: Any) -> Any:
+        steps = now() - at["steps"]
+        result = plain(*args, **kwargs)
+        epochs.append({"whole": now() - at["begin"], "steps": steps, "recording": at["recording"]})
+        return result
 
-        def recorded(start: float, end: float) -> None:
-            self._recording += end - start
-
-        def epoch_begins(start: float) -> None:
-            self._begun, self._recording = start, 0.0
-
-        def steps_begin(start: float, end: float) -> None:
-            self._steps = end
-
-        def steps_end(start: float) -> None:
-            self._steps = start - self._steps
-
-        def epoch_ends(start: float, end: float) -> None:
-            self.epochs.append({"whole": end - self._begun, "steps": self._steps, "recording": self._recording})
-
-        def nothing(*_: float) -> None:
-            pass
-
-        for name in ("epoch_begins", "measured"):
-            around(EpochProbe, name, nothing, recorded)
-        around(EpochRecorder, "on_epoch_begin", epoch_begins, steps_begin)
-        around(EpochRecorder, "on_epoch_end", steps_end, epoch_ends)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for cls, name, plain in self._replaced:
-            setattr(cls, name, plain)
+    probe: Any = {name: recording(getattr(EpochProbe, name)) for name in ("epoch_begins", "measured")}
+    with patch.multiple(EpochProbe, **probe), patch.multiple(EpochRecorder, on_epoch_begin=begin, on_epoch_end=end):
+        yield epochs
 
 
 def epochs_of(spec: RunSpec) -> list[dict[str, float]]:
     """The epochs of one run but the first."""
-    with tempfile.TemporaryDirectory() as folder, Clock() as clock:
+    with tempfile.TemporaryDirectory() as folder, timed_epochs() as epochs:
         train_run(spec, folder)
-    return clock.epochs[1:]
+    return epochs[1:]
 
 
 def measured(spec: RunSpec, rounds: int) -> dict[str, float]:

@@ -4,9 +4,9 @@
 
 The earlier package is taken out of git into a temporary folder. Two processes, each with its package and with what its `compare` sets
 in a worker's environment, take turns: a few steps of each mask and batch a round. The model is the nearest to the paper's recipe that
-both have: 5 pre-norm blocks, sinusoids, dropout 0.01 on embeddings, weights and what blocks add. Beside them stand the bare matrix
-products of a step by MKL and by oneDNN (where oneDNN rounds, on processors with AMX, it says so). The epoch is one of even_pairs with all
-its evaluations, of the paper's recipe now and of its nearest before; `step_bound.py` has it beside a plain loop.
+both have: 5 pre-norm blocks, sinusoids, dropout 0.01 on embeddings, weights and what blocks add. The epoch is one
+of even_pairs with all its evaluations, of the paper's recipe now and of its nearest before; `step_bound.py` has steps beside their bare
+matrix products, and epochs beside a plain loop.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-WIDTH, LAYERS, LENGTH = 64, 5, 40
+LAYERS, LENGTH = 5, 40
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -152,23 +152,6 @@ class Other:
         return json.loads(line)
 
 
-def bare(batch: int, onednn: bool) -> tuple[float, float]:
-    """Seconds of the bare products of a step, and their relative error against fp64."""
-    import torch
-    from step_bound import bare_products
-
-    from hf_semfocus.products import largest_error, products_by
-
-    torch.set_num_threads(1)
-    with products_by("onednn" if onednn else "pytorch"):
-        step = bare_products(batch, LENGTH, WIDTH, LAYERS)
-        step()
-        start = time.perf_counter()
-        for _ in range(3):
-            step()
-        return (time.perf_counter() - start) / 3, largest_error()
-
-
 def quartiles(ratios: list[float]) -> str:
     """Median and quartiles."""
     low, middle, high = statistics.quantiles(ratios, n=4)
@@ -193,27 +176,17 @@ def main() -> None:
         before, now = Other(folder, {"OMP_NUM_THREADS": "1"}), Other(ROOT, worker_environment(1))
         cases = [(mask, batch) for batch in (25, 100) for mask in ("full", "topk:5", "banded:5")]
         seconds: dict = {case: ([], []) for case in cases}
-        products: dict = {(batch, onednn): [] for batch in (25, 100) for onednn in (False, True)}
-        errors = {}
         for _ in range(options.rounds):
             for case in cases:
                 for place, other in enumerate((before, now)):
                     seconds[case][place].append(statistics.median(other.ask("steps", *case, 5)))
-            for (batch, onednn), found in products.items():
-                measured, errors[onednn] = bare(batch, onednn)
-                found.append(measured)
         print(f"a step, one thread, medians of {options.rounds} rounds; before: {options.commit}")
         for (mask, batch), (old, new) in seconds.items():
             ratios = [a / b for a, b in zip(old, new, strict=True)]
-            of_products = statistics.median(new) / statistics.median(products[batch, False])
             print(
                 f"{mask:9s} batch {batch:3d}: before {statistics.median(old) * 1e3:6.1f} ms, now {statistics.median(new) * 1e3:6.1f} ms, "
-                f"{quartiles(ratios)} x faster; {of_products:.2f} x its bare products by MKL"
+                f"{quartiles(ratios)} x faster"
             )
-        for (batch, onednn), found in products.items():
-            name = "oneDNN" if onednn else "MKL"
-            rounds = " (rounded: not used here)" if errors[onednn] > 1e-5 else ""
-            print(f"bare products, batch {batch:3d}, {name:6s}: {statistics.median(found) * 1e3:6.2f} ms{rounds}")
         if options.epochs:
             epochs: dict[str, list[float]] = {"before": [], "now": []}
             for _ in range(3):

@@ -93,7 +93,13 @@ def test_a_bad_input_is_a_sentence(checkpoints, task, mask, text, words):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [([], "--serve"), (["--serve", "--output", "OUT"], "--output"), (["--serve"], "missing")]
+    ("options", "words"),
+    [
+        ([], "--serve"),
+        (["--serve", "--output", "OUT"], "--output"),
+        (["--serve"], "missing"),
+        (["--serve", "--port", "70000"], "70000"),
+    ],
 )
 def test_the_command_refuses(options, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -207,7 +207,7 @@ def test_two_nodes_and_object_storage_train_what_one_machine_trains(tmp_path, ow
     import fsspec
 
     monkeypatch.setattr(comparison, "PROGRESS_SECONDS", 0.0)
-    asked, seen = tiny(), []
+    asked, seen = tiny(epochs=80), []  # some seconds: a look or two meet them at work
     expected = train_here(asked, tmp_path / "here")
     with s3_server(), ray_cluster() as cluster:
         fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")

@@ -259,6 +259,26 @@ def test_bad_places_are_one_error(tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_folders_url_is_the_folder(tmp_path):
+    assert open_store(f"file://{tmp_path}").folder == local_copy(f"file://{tmp_path}") == tmp_path
+
+
+def test_a_copy_has_its_runs_while_it_is_brought_up_to_date(memory, monkeypatch):
+    """`semfocus status` beside the comparison reads the same copy."""
+    compare(tiny(epochs=1), memory, engine=inline())
+    store, seen = open_store(memory), []
+    files = sorted(store.folder.glob("runs/*/*/seed-*/.manifest.json"))
+    for file in files:
+        file.write_text(json.dumps({**json.loads(file.read_text()), "name": "an older one"}))
+
+    def write_records(folder, records):
+        seen.append((folder / "result.json").is_file())
+
+    monkeypatch.setattr(storage, "write_records", write_records)
+    store.refresh()
+    assert seen == [True, True]
+
+
 def test_a_damaged_object_is_named(memory, undisturbed, monkeypatch):
     asked, _ = undisturbed
     unit = asked.units()[1]

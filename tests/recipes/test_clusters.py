@@ -40,6 +40,9 @@ def test_the_stored_overhead_is_below_a_tenth_and_the_driver_does_not_grow():
     megabytes = [int(value) for value in memory.split()]
     assert len(megabytes) == 5
     assert max(megabytes) <= 1.02 * megabytes[0]
+    guide = (RECIPES.parent / "docs" / "guides" / "clusters.md").read_text()
+    assert f"{100 * (seconds['ray'] / seconds['local'] - 1):.1f} % longer" in guide
+    assert f"keeps its {megabytes[-1]} MB" in guide
 
 
 @pytest.mark.long
