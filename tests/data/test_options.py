@@ -24,7 +24,6 @@ BAD = [
     ("parity_check", {"length_splits": 80}, r"such as \[60, 80\]"),
     ("parity_check", {"length_splits": [0]}, "from 1 to 4096, got 0"),
     ("parity_check", {"num_proc": "2"}, "parity_check: num_proc must be an integer from 1 up, got '2'"),
-    ("parity_check", {"cache_dir": ""}, "got ''"),
     ("parity_check", {"trian_size": 3}, "did you mean 'train_size'"),
 ]
 
