@@ -29,6 +29,14 @@ def cpu_facts() -> dict[str, str]:
     return facts
 
 
+def total_memory() -> int | None:
+    """Bytes of memory of this machine; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def suits_onednn(facts: Mapping[str, str]) -> bool:
     """Whether a processor with these `cpu_facts` is one on which oneDNN is faster and exact.
 

@@ -8,13 +8,13 @@ python recipes/length_generalisation.py even_pairs --output runs/lengths-quick -
 """
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 from study import majority_accuracy, model_class, size_in_words, study, to_device
@@ -104,15 +104,15 @@ def table(results: dict[str, Any]) -> str:
         "| mask | " + " | ".join(map(str, lengths)) + " | runs that learnt |",
         "|---" * (len(lengths) + 2) + "|",
     ]
-    for mask in dict.fromkeys(row["mask"] for row in results["rows"]):
-        cells = []
-        for length in lengths:
-            values = [row["accuracy"] for row in results["rows"] if (row["mask"], row["length"]) == (mask, length)]
-            spread = f" ({min(values):.3f}–{max(values):.3f})" if len(values) > 1 else ""
-            cells.append(f"{mean(values):.3f}{spread}")
-        runs = {row["seed"]: row["status"] for row in results["rows"] if row["mask"] == mask}
-        learnt = f"{sum(status == 'reached' for status in runs.values())} of {len(runs)}"
-        lines.append(f"| `{mask}` | " + " | ".join([*cells, learnt]) + " |")
+    for mask, rows in pd.DataFrame(results["rows"]).groupby("mask", sort=False):
+        values = rows.groupby("length").accuracy.agg(["mean", "min", "max"]).loc[lengths]
+        runs = rows.drop_duplicates("seed")
+        cells = [
+            f"{middle:.3f}" + (f" ({low:.3f}–{high:.3f})" if len(runs) > 1 else "")
+            for middle, low, high in values.itertuples(index=False)
+        ]
+        cells.append(f"{(runs.status == 'reached').sum()} of {len(runs)}")
+        lines.append(f"| `{mask}` | " + " | ".join(cells) + " |")
     lines.append("| majority class | " + " | ".join(f"{value:.3f}" for value in results["majority"].values()) + " | |")
     return "\n".join(lines) + "\n"
 
@@ -124,14 +124,10 @@ def picture(results: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(6.4, 3.8), layout="constrained", facecolor=LIGHT.paper)
     axes = figure.subplots()
     prepare(axes, LIGHT)
-    for mask in masks:
-        values = [
-            [row["accuracy"] for row in results["rows"] if (row["mask"], row["length"]) == (mask, length)]
-            for length in lengths
-        ]
-        style = styles[mask]
-        axes.plot(lengths, [mean(of) for of in values], color=style.colour, marker=style.marker, markersize=5)
-        axes.fill_between(lengths, list(map(min, values)), list(map(max, values)), color=style.colour, alpha=0.12)
+    for mask, rows in pd.DataFrame(results["rows"]).groupby("mask", sort=False):
+        values, style = rows.groupby("length").accuracy.agg(["mean", "min", "max"]).loc[lengths], styles[str(mask)]
+        axes.plot(lengths, values["mean"], color=style.colour, marker=style.marker, markersize=5)
+        axes.fill_between(lengths, values["min"], values["max"], color=style.colour, alpha=0.12)
     axes.plot(lengths, list(results["majority"].values()), color=LIGHT.faint, linestyle=":", linewidth=1.2)
     axes.annotate(
         "dotted: majority class", (lengths[-1], results["majority"][str(lengths[-1])]), xytext=(0, -24), ha="right",
@@ -152,10 +148,7 @@ def picture(results: dict[str, Any]) -> Figure:
 def main(arguments: Sequence[str]) -> None:
     options, results = study("length_generalisation", __doc__, DEFAULTS, QUICK, measured, arguments)
     (options.output / "lengths.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
-    with (options.output / "lengths.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, results["rows"][0])
-        writer.writeheader()
-        writer.writerows(results["rows"])
+    pd.DataFrame(results["rows"]).to_csv(options.output / "lengths.csv", index=False)
     (options.output / "lengths.md").write_text(table(results), encoding="utf-8")
     picture(results).savefig(options.output / "lengths.png", dpi=150)
     print(table(results))

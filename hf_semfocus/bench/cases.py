@@ -1,6 +1,5 @@
 """What `semfocus bench attention` measures when nothing else is asked for, under which setting, and the goals."""
 
-import os
 import re
 from dataclasses import dataclass
 
@@ -158,13 +157,3 @@ def parse_shape(text: str) -> tuple[int, int]:
     if match is None:
         raise ValueError(f"shape {text!r} is not BATCHxLENGTH, two positive integers such as 16x600")
     return int(match[1]), int(match[2])
-
-
-def memory_of_the_machine(device: torch.device) -> int | None:
-    """Bytes that the CPU or the GPU has in all; None where the system does not say."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None

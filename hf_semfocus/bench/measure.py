@@ -11,8 +11,8 @@ import torch
 
 from ..model.attention_sparse import choose_path
 from ..model.mask_registry import parse_mask
-from ..products import products_by
-from .cases import Case, Setting, memory_of_the_machine
+from ..products import products_by, total_memory
+from .cases import Case, Setting
 from .implementations import IMPLEMENTATIONS, Attend, NotInstalledError
 from .memory import peak_extra_bytes
 from .others import OtherWork
@@ -218,5 +218,6 @@ def _too_much(name: str, case: Case, setting: Setting) -> int | None:
     """The bytes that an implementation would need, if the machine has fewer; None if it has enough, or is not known."""
     size = torch.empty((), dtype=getattr(torch, setting.dtype)).element_size()
     needed = SCORES_HELD.get(name, 0) * case.batch * setting.heads * case.length**2 * size
-    has = memory_of_the_machine(torch.device(setting.device))
+    cuda = setting.device == "cuda"
+    has = torch.cuda.get_device_properties(setting.device).total_memory if cuda else total_memory()
     return needed if has is not None and needed > has else None

@@ -1,6 +1,5 @@
 """A run directory, read once: what was asked, and what each run left. A file that cannot be read raises and is named."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -64,7 +63,10 @@ class RunDirectory:
             spec = SpecRecord.model_construct(task=task, mask=mask, seed=seed)
             runs.setdefault((task, mask, seed), Run(spec, None))
         asked = (experiment.tasks, experiment.masks, experiment.seeds)
-        orders = [_ordered(names, {key[part] for key in runs}) for part, names in enumerate(asked)]
+        # What was asked for in its order, then what else is there.
+        orders: list[list] = [
+            list(dict.fromkeys([*names, *sorted({key[part] for key in runs})])) for part, names in enumerate(asked)
+        ]
         keys = sorted(runs, key=lambda key: [order.index(part) for order, part in zip(orders, key, strict=True)])
         tasks, masks, seeds = orders
         return cls(path, experiment, tasks, masks, seeds, tuple(runs[key] for key in keys))
@@ -105,8 +107,3 @@ def _budget(experiment: ExperimentRecord, task: str) -> int | None:
 
         budget = TrainingOptions.epochs
     return budget
-
-
-def _ordered(asked: Iterable, present: Iterable) -> list:
-    """What was asked for in its order, then what else was found."""
-    return list(dict.fromkeys([*asked, *sorted(present)]))

@@ -112,7 +112,8 @@ def summarise_pairs(pairs: Sequence[tuple[Convergence, Convergence]], *, bootstr
 
 def median_ratio(ratios: Sequence[Ratio]) -> "tuple[Bound, Bound]":
     """What is known of the median of ratios: `median_bounds`, joined by the geometric mean."""
-    return median_bounds([(ratio.lower, ratio.upper) for ratio in ratios], _geometric_midpoint)
+    intervals = [(ratio.lower, ratio.upper) for ratio in ratios]
+    return median_bounds(intervals, lambda low, high: math.sqrt(low) * math.sqrt(high) if low else 0.0)
 
 
 def log_interval(
@@ -212,7 +213,3 @@ def median_seconds(runs: Sequence[RunEntry], quantity: Quantity) -> tuple[Bound,
     known = [(run.seconds_to(quantity), run.train_seconds or 0.0) for run in runs if run.counts]
     ends = [(trained, math.inf) if needed is None else (needed, needed) for needed, trained in known]
     return median_bounds(ends) if ends else None
-
-
-def _geometric_midpoint(low: float, high: float) -> float:
-    return math.sqrt(low) * math.sqrt(high) if low else 0.0

@@ -49,7 +49,8 @@ def summarise(directory: RunDirectory | Path | str) -> Summary:
             if of_cell := [entry for entry in entries if (entry.task, entry.mask) == (task, mask)]:
                 cells[task, mask] = of_cell
     variants = {name: fields for name, fields in experiment.variants.items() if name in masks}
-    common = {task: _common_epoch(directory.of(task)) for task in tasks}
+    going_on = [run for run in runs if run.counts and run.history and not run.diverged]
+    common = {task: min((len(run.history) for run in going_on if run.key[0] == task), default=None) for task in tasks}
     results = [run.result for run in runs if run.result]
     machines = _machines(results)
     speedups = [
@@ -176,11 +177,6 @@ def _common_value(values: Iterable) -> Any:
     """The value that all share, or None."""
     different = set(values)
     return different.pop() if len(different) == 1 else None
-
-
-def _common_epoch(runs: Sequence[Run]) -> int | None:
-    trained = [len(run.history) for run in runs if run.counts and run.history and not run.diverged]
-    return min(trained, default=None)
 
 
 def _aggregate(entries: Sequence[RunEntry], common: int | None, runs: Sequence[Run]) -> Aggregate:

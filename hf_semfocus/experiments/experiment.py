@@ -211,20 +211,18 @@ def changed_note(base: Experiment, changed: Experiment) -> str | None:
     The base's note stands before it, unless sizes, tasks or seeds were changed, of which it speaks.
     """
     changes = []
-    for name in ("masks", "seeds"):
+    for name in ("masks", "seeds", "tasks"):
         old, new = (", ".join(map(str, getattr(one, name))) for one in (base, changed))
         if old != new:
             changes.append(f"{name} {old} → {new}")
-    if set(base.tasks) != set(changed.tasks):
-        changes.append(f"tasks {', '.join(base.tasks)} → {', '.join(changed.tasks)}")
-    settings: dict[str, None] = {}
-    for task in changed.tasks:
-        if task in base.tasks:
-            before, after = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
-            for key in after.keys() | before.keys():
-                # What is recorded does not change what is trained.
-                if before.get(key) != after.get(key) and key not in RECORDING:
-                    settings[f"{key} {before.get(key)} → {after.get(key)}"] = None
+    settings = set()
+    for task in changed.tasks.keys() & base.tasks.keys():
+        before, after = (flat(one.spec(task, one.baseline, 0).to_dict()) for one in (base, changed))
+        # What is recorded does not change what is trained.
+        keys = (after.keys() | before.keys()) - set(RECORDING)
+        settings |= {
+            f"{key} {before.get(key)} → {after.get(key)}" for key in keys if before.get(key) != after.get(key)
+        }
     changes += sorted(settings)
     if not changes:
         return None

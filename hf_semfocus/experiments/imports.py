@@ -22,7 +22,8 @@ def import_strategies(names: Iterable[str]) -> None:
     for name in names:
         file = Path(name).expanduser().resolve() if name.endswith(".py") else None
         module = file.stem if file else name
-        if module in sys.modules and (file is None or _file_of(sys.modules[module]) == file):
+        known = getattr(sys.modules.get(module), "__file__", None)
+        if module in sys.modules and (file is None or (known and Path(known).resolve() == file)):
             continue
         try:
             if file is not None:
@@ -40,10 +41,6 @@ def known_task(name: str, answer: str | None, imports: Iterable[str]) -> "TaskIn
     if name not in list_tasks():
         import_strategies(imports)
     return task_info(name, answer)
-
-
-def _file_of(module) -> Path | None:
-    return Path(module.__file__).resolve() if getattr(module, "__file__", None) else None
 
 
 def _import_file(name: str, file: Path) -> None:

@@ -15,7 +15,8 @@ from ..data import build_tokenizer, load_task, task_info
 from ..experiments.spec import AUTO, RunSpec, spread_seed
 from ..model.configuration_semfocus import SemFocusConfig
 from ..model.modeling_semfocus import SemFocusForSequenceClassification, SemFocusForTokenClassification
-from .environment import process_state, total_memory
+from ..products import total_memory
+from .environment import process_state
 from .rows import TensorRows
 
 INITIAL_ROWS = 500

@@ -186,6 +186,8 @@ def markdown(results: Mapping[str, Any]) -> str:
     """The page: what to take from it, the claims, task by task, the rules, what is stored."""
     general = [entry for entry in results["claims"] if entry["task"] is None]
     single = [entry for entry in results["claims"] if entry["task"] is not None]
+    stored = results["stored"].items()
+    short = [name for name, runs in stored if runs is None or runs["finished"] < runs["recipe"]]
     lines = [
         *takeaways(general),
         "",
@@ -215,7 +217,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         "",
         "Why runs are missing (which ones: the end of each result's page):",
         "",
-        *_why_missing(results["stored"]),
+        *([f"- {name}: {WHY_MISSING.get(name, 'no reason is recorded')}." for name in short] or ["- none is."]),
         "",
         "</details>",
     ]
@@ -262,11 +264,6 @@ def _stored_table(stored: Mapping[str, Mapping[str, int] | None]) -> list[str]:
             )
             rows.append(f"| [{name}]({name}/README.md) | {' | '.join(map(str, cells))} |")
     return rows
-
-
-def _why_missing(stored: Mapping[str, Mapping[str, int] | None]) -> list[str]:
-    short = [name for name, runs in stored.items() if runs is None or runs["finished"] < runs["recipe"]]
-    return [f"- {name}: {WHY_MISSING.get(name, 'no reason is recorded')}." for name in short] or ["- none is."]
 
 
 def takeaways(entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -123,7 +123,9 @@ def update(options: argparse.Namespace) -> None:
         names = ["attention.txt", "attention.csv", "attention.png", "attention_profile.txt"]
         _copy_all([options.attention / name for name in names], RESULTS)
     if options.cost is not None or options.attention is not None:
-        blocks["costs"] = costs_section(*(_stored(f"{name}.txt") for name in ("cost", "attention")))
+        blocks["costs"] = costs_section(
+            *((RESULTS / f"{name}.txt").read_text("utf-8") for name in ("cost", "attention"))
+        )
     if options.minilm is not None:
         blocks["minilm"] = minilm_section((options.minilm / "table.md").read_text(encoding="utf-8"))
         _copy_all(sorted(options.minilm.iterdir()), RESULTS / "sparse_minilm")
@@ -135,10 +137,6 @@ def update(options: argparse.Namespace) -> None:
         blocks["settings"] = settings_section(stored)
     for path, text in with_blocks(blocks).items():
         atomic_write(path, text)
-
-
-def _stored(name: str) -> str:
-    return (RESULTS / name).read_text(encoding="utf-8")
 
 
 def _copy_all(paths: Sequence[Path], folder: Path) -> None:

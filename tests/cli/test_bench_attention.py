@@ -172,7 +172,7 @@ def test_threads_are_put_back():
 
 
 def test_what_the_machine_cannot_hold_is_left_out(monkeypatch):
-    monkeypatch.setattr(measure, "memory_of_the_machine", lambda device: 2**20)
+    monkeypatch.setattr(measure, "total_memory", lambda: 2**20)
     (costs,) = measure.bench_attention([Case("topk:2", 1, 512)], Setting(threads=1, dim=4), rounds=1)
     assert costs["mask-then-softmax"].note == "needs 0.00488 GiB"  # five matrices of 512 × 512 fp32 numbers
     assert costs["ours"].seconds

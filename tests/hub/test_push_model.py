@@ -196,9 +196,9 @@ def test_a_checkpoint_with_its_card_in_one_commit(hub, publisher, stranger, chec
         from huggingface_hub import ModelCard
         card = ModelCard.load(repo)
         (block,) = re.findall("```python\\n(.*?)```", card.text, re.DOTALL)
-        said = {"print": lambda value: said.update(printed=value)}
+        said = {"print": lambda value: said.update(told=value)}
         exec(block, said)
-        result = [card.data.eval_results[0].metric_value, card.data.model_name, said["printed"], answer(said["answer"].model)]
+        result = [card.data.eval_results[0].metric_value, card.data.model_name, said["told"], answer(said["answer"].model)]
         """,
         repo=repo,
     )
