@@ -164,7 +164,7 @@ def test_what_limits_a_checkpoint_is_said(comparison):
     learnt = text_of(comparison, "even_pairs", "topk:5")
     assert "95 % training accuracy: after 8 epochs; 95 % held-out accuracy: after 10. It had 10 of 40" in learnt.text
     assert "took 27 epochs" in learnt.text
-    assert "speed-up of 3.4×" in learnt.text
+    assert "speed-up in this one pair: 3.4×" in learnt.text
     assert "| held-out (2,000 rows) | 0.960 | 0.500 | 0.511 |" in learnt.text
     assert "**Reduced size**: input length 20 (the paper: 40); blocks 3 (the paper: 5)" in learnt.text
     assert "reduced-size" in learnt.data.tags
@@ -212,12 +212,12 @@ def test_runs_without_a_model_are_counted_and_stop_no_other_card(tmp_path, capsy
     out = write_run_directory(tmp_path / "unpacked", OUTCOMES)
     assert run("card", out) == 2
     said = capsys.readouterr()
-    assert "finished runs without a complete model, as those of an unpacked archive: 6." in said.out
+    assert "without a complete model, and so without a card: 6;" in said.out
     assert "no finished run with a model" in said.err
     folder = out / "runs" / "even_pairs" / "topk-5" / "seed-0"
     with_checkpoint(folder)
     assert run("card", out) == 0
-    assert "archive: 5." in capsys.readouterr().out
+    assert "without a card: 5;" in capsys.readouterr().out
     assert [path.parent.parent for path in out.rglob("model/README.md")] == [folder]
 
 
