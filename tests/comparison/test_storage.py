@@ -29,10 +29,9 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def memory():
-    files = fsspec.filesystem("memory")
+    fsspec.filesystem("memory").store.clear()
     yield "memory://comparison"
-    if files.exists("/comparison"):
-        files.rm("/comparison", recursive=True)
+    fsspec.filesystem("memory").store.clear()
 
 
 @pytest.fixture(scope="module")

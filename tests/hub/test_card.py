@@ -164,7 +164,7 @@ def test_what_limits_a_checkpoint_is_said(comparison):
     learnt = text_of(comparison, "even_pairs", "topk:5")
     assert "95 % training accuracy: after 8 epochs; 95 % held-out accuracy: after 10. It had 10 of 40" in learnt.text
     assert "took 27 epochs" in learnt.text
-    assert "speed-up of 3.4×" in learnt.text
+    assert "speed-up in this one pair: 3.4×" in learnt.text
     assert "| held-out (2,000 rows) | 0.960 | 0.500 | 0.511 |" in learnt.text
     assert "**Reduced size**: input length 20 (the paper: 40); blocks 3 (the paper: 5)" in learnt.text
     assert "reduced-size" in learnt.data.tags
