@@ -143,7 +143,9 @@ class UrlStore(Store):
 
 
 def open_store(place: Path | str) -> Store:
-    """The store of a comparison, up to date."""
+    """The store of a comparison, up to date; `ValueError` for what is neither a path nor a URL."""
+    if not isinstance(place, str | Path) or not str(place):
+        raise ValueError(f"output is {place!r}; allowed: a path or a URL")
     store = UrlStore(str(place)) if is_url(place) else Store(Path(str(place).removeprefix("file://")))
     store.refresh()
     return store
