@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+RESULT_FORMAT = 2
 FINISHED = ("reached", "censored", "diverged")
 STATUSES = (*FINISHED, "failed")
 ANALYSIS_PREFIX = "analysis_"  # what the names of the theory's quantities begin with in a log
@@ -253,7 +254,7 @@ class AttentionRecord(Open):
 class RunResult(Record):
     """`result.json`: how a run ended. One that failed has its error, the versions and the machine alone."""
 
-    format: Annotated[StrictInt, Field(le=1)] = 1
+    format: Annotated[StrictInt, Field(le=RESULT_FORMAT)] = 1
     status: Literal["reached", "censored", "diverged", "failed"]
     stopped: Stopped | None = None
     error: StrictStr | None = None

@@ -12,9 +12,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from ..experiments.spec import RunSpec
 from ..files import read_json_lines, write_json
-from ..schema import Epoch, RunResult
+from ..schema import RESULT_FORMAT, Epoch, RunResult
 from ..training.environment import machine, process_state, use_threads, versions
-from ..training.results import FORMAT
 from ..training.run import train_run
 from .attempts import run_at
 from .bucket import StorageError, is_url
@@ -73,7 +72,7 @@ def _trained(spec: RunSpec, run, on_epoch, kind: str | None, alone: bool) -> Run
 
 def failed(error: str) -> RunResult:
     """The result of a run that failed here and now."""
-    return RunResult(format=FORMAT, status="failed", error=error, versions=versions(), machine=machine())
+    return RunResult(format=RESULT_FORMAT, status="failed", error=error, versions=versions(), machine=machine())
 
 
 def write_failed(spec: RunSpec, folder: Path, error: str) -> RunResult:

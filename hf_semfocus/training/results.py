@@ -11,14 +11,13 @@ from ..analysis.probe import probe_dispersion
 from ..analysis.reach import reach
 from ..experiments.spec import RunSpec
 from ..products import use_fast_products
-from ..schema import AttentionRecord, DataRecord, Dispersion, ReachRecord, RunResult
+from ..schema import RESULT_FORMAT, AttentionRecord, DataRecord, Dispersion, ReachRecord, RunResult
 from .environment import machine, process_state, versions
 from .recorder import epoch_entries, initial_analysis, why_stop
 from .rows import TensorRows
 from .run_files import epochs_to
 from .setup import check_memory, prepared
 
-FORMAT = 2
 # Held-out rows on which the dispersion is measured: enough for stable quantiles, small beside an epoch.
 PROBE_ROWS = 200
 
@@ -47,7 +46,7 @@ def run_result(spec: RunSpec, model, rows: Mapping[str, TensorRows], log: list[d
     masks = [config.mask_of_layer(index) for index in range(config.num_hidden_layers)]
     reached = reach(masks, config.padded_length(heldout.input_ids.shape[1]), config.num_hidden_layers)
     return RunResult(
-        format=FORMAT,
+        format=RESULT_FORMAT,
         status="reached" if learnt else "diverged" if stopped == "diverged" else "censored",
         stopped=stopped,
         error=None,
