@@ -66,7 +66,7 @@ def compare(experiment: Experiment | str, output: Path | str, jobs: int | None =
 
     Args:
         experiment: an `Experiment`, a preset's name ("quickstart"), or a YAML file.
-        output: the run directory. What is finished there is not trained again.
+        output: the run directory, or a URL, of which the result is a copy here. What is finished there is not trained again.
         jobs: runs at once; None for the number of cores.
 
     Raises:
@@ -78,6 +78,7 @@ def compare(experiment: Experiment | str, output: Path | str, jobs: int | None =
         >>> compare(mine, "runs/mine").table()  # doctest: +SKIP
     """
     from .comparison.compare import compare as train
+    from .comparison.storage import open_store
     from .comparison.summary import write_summary
     from .experiments.presets import PRESETS, preset
     from .report.html import write_report
@@ -90,5 +91,7 @@ def compare(experiment: Experiment | str, output: Path | str, jobs: int | None =
             )
         experiment = preset(str(experiment)) if experiment in PRESETS else Experiment.from_yaml(experiment)
     train(experiment, output, jobs, command="hf_semfocus.compare")
-    write_report(output, write_summary(Path(output)))
-    return Comparison(output)
+    store = open_store(output)
+    write_report(store.folder, write_summary(store.folder))
+    store.put_report()
+    return Comparison(store.folder)

@@ -6,6 +6,7 @@ import shutil
 import fsspec
 import pytest
 
+from hf_semfocus import compare as from_python
 from hf_semfocus.comparison import attempts, storage
 from hf_semfocus.comparison.attempts import Attempt, GoneError, TakenOverError, read_manifest, run_at
 from hf_semfocus.comparison.bucket import can_pass
@@ -289,3 +290,9 @@ def test_a_damaged_object_is_named(memory, undisturbed, monkeypatch):
     with pytest.raises(ValueError, match=r"checkpoint-4\.tar is damaged"), run_at(place):
         pass
     assert isinstance(open_store(memory), UrlStore)
+
+
+def test_a_comparison_from_python_at_a_url_has_its_report_there(memory, no_workers):
+    shown = from_python(tiny(epochs=1), memory)
+    assert len(shown.table()) == 2
+    assert fsspec.filesystem("memory").exists(f"{memory}/report.html")
