@@ -93,6 +93,7 @@ PROGRESS = {"updated": "2020-01-01T00:00:00+00:00", "runs": 1, "ended": True, "s
         ("placements.json", b'{"a": 1}'),
         *(("manifests/a/b/seed-0/000001.2-0001-00000000.json", text) for text in (b"{}", b"[]", b"\xff")),
         ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {}, "records": {"spec.json": 5}}'),
+        ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {}, "records": {"spec.json": "{"}}'),
         ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {"model": {}}, "records": {}}'),
     ],
 )
