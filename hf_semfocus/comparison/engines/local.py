@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ...training.environment import available_cores
 from ...training.locking import exit_with_parent
-from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, worker_environment
+from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, check_here, worker_environment
 
 
 class WorkerProcess(multiprocessing.context.SpawnProcess):
@@ -124,11 +124,5 @@ class LocalEngine(Engine):
 
 def make(wanted: Wanted) -> LocalEngine:
     """The engine; `ValueError` for what needs a cluster, and for more cores than there are."""
-    for name in ("address", "gpus"):
-        if getattr(wanted, name):
-            raise ValueError(
-                f"{name} is {getattr(wanted, name)!r}, which is for a cluster; allowed: with --engine ray"
-            )
-    if wanted.cpus > available_cores():
-        raise ValueError(f"cpus per run is {wanted.cpus}; allowed: 1 … {available_cores()}, the cores of this machine")
+    check_here(wanted)
     return LocalEngine(wanted)
