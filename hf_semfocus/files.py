@@ -117,6 +117,21 @@ def source_digest(classes: Iterable[type]) -> str | None:
     return hashlib.blake2b(b"".join(texts), digest_size=8).hexdigest()
 
 
+def check_format(path: Path | str, given: Any, known: int) -> None:
+    """Refuses a file of a format above the `known` one."""
+    if type(given) is int and given > known:
+        raise ValueError(f"{path} was written by a newer hf-semfocus: format {given}; this one reads up to {known}")
+
+
+def check_not_newer(path: Path, known: int) -> None:
+    """The same, of a file that is to be written again: whatever else is wrong with it does not matter."""
+    try:
+        given = json.loads(path.read_bytes())["format"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return
+    check_format(path, given, known)
+
+
 def read_record(path: Path, model: type[AnyRecord], remedy: str) -> AnyRecord:
     """The record that a file of JSON holds.
 
@@ -131,6 +146,9 @@ def parse_record(text: bytes, model: type[AnyRecord], path: str, remedy: str, pl
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            if fault["loc"] == ("format",) and fault["type"] in ("less_than_equal", "literal_error"):
+                check_format(path, fault["input"], int(next(iter(fault["ctx"].values()))))
         problem = _problem(error)
     except (KeyError, TypeError, AttributeError) as error:  # of a file of a format before
         problem = f"{type(error).__name__} {error}"

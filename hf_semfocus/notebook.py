@@ -62,13 +62,15 @@ class Comparison:
 def compare(experiment: Experiment | str, output: Path | str, jobs: int | None = None) -> Comparison:
     """Trains every run of an experiment that is not finished in `output`, and writes summary and report there.
 
+    Each worker imports the script that calls this: there the call has to stand under `if __name__ == "__main__":`, in a notebook not.
+
     Args:
         experiment: an `Experiment`, a preset's name ("quickstart"), or a YAML file.
         output: the run directory. What is finished there is not trained again.
         jobs: runs at once; None for the number of cores.
 
     Raises:
-        ValueError: `output` holds other runs, or `experiment` is neither.
+        ValueError: an argument is none of these; `output` holds other runs; the workers cannot import the script.
 
     Example:
         >>> from hf_semfocus import Experiment, compare
@@ -81,7 +83,12 @@ def compare(experiment: Experiment | str, output: Path | str, jobs: int | None =
     from .report.html import write_report
 
     if not isinstance(experiment, Experiment):
-        experiment = preset(experiment) if experiment in PRESETS else Experiment.from_yaml(experiment)
+        if not isinstance(experiment, str | Path) or not (experiment in PRESETS or Path(experiment).is_file()):
+            known = ", ".join(PRESETS)
+            raise ValueError(
+                f"experiment is {experiment!r}; allowed: an Experiment, a preset ({known}) or a YAML file"
+            )
+        experiment = preset(str(experiment)) if experiment in PRESETS else Experiment.from_yaml(experiment)
     train(experiment, output, jobs, command="hf_semfocus.compare")
     write_report(output, write_summary(Path(output)))
     return Comparison(output)

@@ -221,6 +221,8 @@ class ReachRecord(Record):
         numbers = [int(number) for number in re.findall(r"\d+", values["text"])]
         if values["text"] == "all":
             return {**values, "kind": "all"}
+        if len(numbers) < (1 if values["text"].startswith(("own block", "±", "−")) else 2):
+            raise ValueError("allowed: a reach, such as '±6 of 20 positions'")
         if values["text"].startswith("own block"):
             return {**values, "kind": "block", "fewest": numbers[0], "most": numbers[0]}
         if values["text"].startswith(("±", "−")):
@@ -253,7 +255,7 @@ class AttentionRecord(Open):
 class RunResult(Record):
     """`result.json`: how a run ended. One that failed has its error, the versions and the machine alone."""
 
-    format: StrictInt = 1
+    format: Annotated[StrictInt, Field(le=1)] = 1
     status: Literal["reached", "censored", "diverged", "failed"]
     stopped: Stopped | None = None
     error: StrictStr | None = None
@@ -304,7 +306,7 @@ class Variant(Open):
 class ExperimentRecord(Open):
     """`experiment.json`: what was asked for, and where it was trained."""
 
-    format: StrictInt = 1
+    format: Annotated[StrictInt, Field(le=1)] = 1
     name: StrictStr | None = None
     note: StrictStr | None = None
     command: StrictStr | None = None

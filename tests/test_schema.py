@@ -5,7 +5,9 @@ import json
 import pytest
 
 from hf_semfocus.files import read_record
-from hf_semfocus.schema import Epoch, ReachRecord, RunResult
+from hf_semfocus.hub.run_json import RunFacts
+from hf_semfocus.schema import Epoch, ExperimentRecord, ReachRecord, RunResult
+from hf_semfocus.summary_schema import Summary
 from hf_semfocus.text import reach_text
 
 
@@ -44,12 +46,22 @@ def test_what_json_has_no_number_for_is_none():
     }
 
 
+@pytest.mark.parametrize("model", [RunResult, ExperimentRecord, Summary, RunFacts])
+def test_a_newer_format_is_not_called_damaged(tmp_path, model):
+    path = tmp_path / "some.json"
+    path.write_text('{"format": 99}')
+    with pytest.raises(ValueError, match=r"some\.json was written by a newer hf-semfocus: format 99; .* up to [12]$"):
+        read_record(path, model, "")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{", "not JSON"),
         ("[]", "not JSON of its kind"),
         ("{}", "status is missing"),
+        ('{"status": "reached", "reach": {"text": "own block"}}', "reach is"),
+        ('{"status": "reached", "reach": {"text": "some"}}', "reach is"),
         ('{"status": "arrived"}', "status is 'arrived'"),
         ('{"status": "reached", "epochs_trained": "3"}', "epochs_trained is '3'"),
         ('{"status": "reached", "dispersion": {"full": {"mean": []}, "mask": {}}}', "dispersion.full.mean is '[]'"),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from ..files import read_record
+from ..files import check_not_newer, read_record
 from ..schema import ExperimentRecord, SpecRecord
 from ..text import mask_slug
 from ..training.run_files import Run, read_run
@@ -45,6 +45,7 @@ class RunDirectory:
             ValueError: it is no run directory, or a file cannot be read; the message names it.
         """
         path = Path(path)
+        check_not_newer(path / "summary.json", 2)
         there = (path / "experiment.json").is_file()
         experiment = read_experiment(path) if required or there else ExperimentRecord(tasks={}, masks=[], seeds=[])
         runs: dict[tuple[str, str, int], Run] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from ..text import did_you_mean
 from .core.encoding import QUERY, SPECIAL_TOKENS
@@ -109,12 +109,28 @@ def register_task(cls: Registered) -> Registered:
     if name in TASKS and here != known:
         raise ValueError(f"task {name!r} is already registered by {known}; {here} needs another name")
     for what, words in (("vocabulary", cls.vocabulary), ("labels", cls.labels)):
-        plain = all(isinstance(word, str) and word.split() == [word] for word in words)
+        plain = isinstance(words, tuple) and all(isinstance(word, str) and word.split() == [word] for word in words)
         if not plain or not 1 <= len(set(words)) == len(words) <= 256 or {QUERY, *SPECIAL_TOKENS} & set(words):
-            allowed = f"1 to 256 different words without spaces, none of {', '.join((*SPECIAL_TOKENS, QUERY))}"
+            allowed = (
+                f"a tuple of 1 to 256 different words without spaces, none of {', '.join((*SPECIAL_TOKENS, QUERY))}"
+            )
             raise ValueError(f"task {name!r}: {what} is {words!r}; allowed: {allowed}")
-    task = cls()
-    text, target = task.example
+    for what, value, allowed in (("level", cls.level, get_args(Level)), ("kind", cls.kind, get_args(Kind))):
+        if value not in allowed:
+            raise ValueError(f"task {name!r}: {what} is {value!r}; allowed: {', '.join(allowed)}")
+    ends = cls.default_length if isinstance(cls.default_length, tuple) else (cls.default_length,) * 2
+    for what, value, numbers in (
+        ("min_length", cls.min_length, [cls.min_length, cls.max_length]),
+        ("default_length", cls.default_length, [*ends]),
+    ):
+        if [type(number) for number in numbers] != [int, int] or not 1 <= numbers[0] <= numbers[1]:
+            allowed = "a number ≥ 1, or the lowest and the highest" if what == "default_length" else "1 … max_length"
+            raise ValueError(f"task {name!r}: {what} is {value!r}; allowed: {allowed}")
+    match cls.example:
+        case (str(text), str(target)) if text.split():
+            task = cls()
+        case _:
+            raise ValueError(f"task {name!r}: example is {cls.example!r}; allowed: an input and its answer, as text")
     if (answer := task.solve(text)) != target:
         raise ValueError(f"task {name!r}: the answer to its example {text!r} is {answer!r}, not {target!r}")
     TASKS[name] = task

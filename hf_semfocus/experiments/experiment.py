@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
+from ..files import check_format
 from ..model.mask_strategies import parse_mask
 from ..text import did_you_mean
 from .imports import import_strategies
@@ -172,6 +173,7 @@ class Experiment:
             files: that are being read, the outermost first: paths of recipes start from the last one's folder.
         """
         if isinstance(values, dict):
+            check_format(files[-1] if files else "the experiment", values.get("format"), 1)
             values = {name: value for name, value in values.items() if name not in RECORDED}
         experiment = parse(cls, values, "experiment")
         tasks = {
@@ -186,7 +188,9 @@ class Experiment:
 
         The `experiment.json` of a comparison gives what that comparison was asked for, whatever has become of its recipe.
         """
-        return cls.from_dict(read_yaml(path), (*files, Path(path).resolve()))
+        if not (values := read_yaml(path)):
+            raise ValueError(f"{path} is empty; allowed: an experiment")
+        return cls.from_dict(values, (*files, Path(path).resolve()))
 
     @classmethod
     def _recipe(cls, task: str, files: tuple[Path, ...], name: str) -> dict[str, Any]:

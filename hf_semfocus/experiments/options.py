@@ -29,6 +29,10 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         values: Any = OmegaConf.to_container(OmegaConf.load(path))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        if error.errno is not None:  # OmegaConf's has none
+            raise
+        raise ValueError(f"{path} holds a single value; allowed: a mapping of options") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds a {type(values).__name__}; allowed: a mapping of options")
     return values
@@ -36,8 +40,27 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """The layers, each over those before it: mappings are merged, everything else is replaced."""
-    values: Any = OmegaConf.to_container(OmegaConf.merge(*layers))
+    try:
+        values: Any = OmegaConf.to_container(OmegaConf.merge(*layers))
+    except OmegaConfBaseException as error:
+        key, problem = f"{error.full_key}: " if error.full_key else "", str(error).splitlines()[0]
+        raise ValueError(f"{key}{problem}; allowed: plain numbers, texts, lists and mappings") from None
+    except TypeError:  # a list and a mapping meet
+        raise ValueError(_clash(layers)) from None
     return values
+
+
+def _clash(layers: Sequence[Mapping[str, Any]], above: str = "") -> str:
+    """Where a list stands in the place of a mapping, or the other way round."""
+    for key in dict.fromkeys(key for layer in layers for key in layer):
+        values = [layer[key] for layer in layers if isinstance(layer.get(key), Mapping | Sequence)]
+        maps = [value for value in values if isinstance(value, Mapping)]
+        if 0 < len(maps) < len([value for value in values if not isinstance(value, str)]):
+            allowed = "a mapping" if isinstance(values[0], Mapping) else "a list"
+            return f"{above}{key} is {values[-1]}; allowed: {allowed}"
+        if below := _clash(maps, f"{above}{key}."):
+            return below
+    return ""
 
 
 def nested(named: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -101,6 +124,8 @@ def _one_line(error: Any, known: list[str], what: str) -> str:
         text = str(error["ctx"]["error"])
         return text if text.startswith(where) else f"{where}: {text}"
     allowed = error["msg"].removeprefix("Input should be ")
+    if error["type"] == "too_short":
+        allowed = f"at least {error['ctx']['min_length']}"
     for name, plain in PLAIN.items():
         allowed = allowed.replace(name, plain)
     return f"{where} is {error['input']!r}; allowed: {allowed}"

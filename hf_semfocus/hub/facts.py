@@ -15,7 +15,7 @@ from ..experiments.experiment import Experiment
 from ..experiments.imports import known_task
 from ..experiments.presets import preset
 from ..experiments.spec import RunSpec, mask_slug, spread_seed
-from ..files import json_text, read_json, write_json
+from ..files import check_not_newer, json_text, read_json, write_json
 from ..schema import (
     SpecRecord,
 )
@@ -45,6 +45,7 @@ def write_facts(run: Run | Path | str, directory: RunDirectory | None = None) ->
     facts, folder = run_facts(run, directory), run.folder if isinstance(run, Run) else Path(run)
     assert folder is not None
     path = folder / "model" / FACTS
+    check_not_newer(path, 2)
     # A run that can only be read still has its card, once its facts are there.
     if not path.is_file() or path.read_bytes() != json_text(facts.to_json()).encode():
         write_json(path, facts.to_json())

@@ -240,6 +240,17 @@ def test_the_files_agree_and_hold_strict_json(everything):
     assert write_summary(everything) == summary
 
 
+@pytest.mark.parametrize("name", ["experiment.json", "summary.json", "runs/even_pairs/topk-5/seed-0/result.json"])
+def test_what_a_newer_version_wrote_is_not_written_over(everything, name):
+    path = everything / name
+    values = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**values, "format": 99}))
+    before = {path: path.read_bytes() for path in everything.rglob("*.json")}
+    with pytest.raises(ValueError, match=rf"{name} was written by a newer"):
+        write_summary(everything)
+    assert {path: path.read_bytes() for path in everything.rglob("*.json")} == before
+
+
 def test_losses_that_are_not_numbers_do_not_reach_the_json(everything):
     path = everything / "runs/even_pairs/block-5/seed-1/history.jsonl"
     lines = path.read_text().splitlines()

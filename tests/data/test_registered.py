@@ -114,6 +114,18 @@ class Good(UniformWords):
         ({"labels": ("0", "0")}, "labels is .*different words"),
         ({"vocabulary": ("0", "[PAD]")}, "vocabulary is"),
         ({"vocabulary": ("0", "1 2")}, "without spaces"),
+        ({"vocabulary": None}, "'good': vocabulary is None"),
+        ({"labels": 5}, "'good': labels is 5"),
+        ({"example": None}, "'good': example is None"),
+        ({"example": ("", "n")}, "'good': example is"),
+        ({"level": "zzz"}, "'good': level is 'zzz'; allowed: regular"),
+        ({"kind": "zzz"}, "'good': kind is 'zzz'; allowed: sequence_"),
+        ({"min_length": "x"}, "'good': min_length is 'x'"),
+        ({"default_length": (9, 3)}, r"'good': default_length is \(9, 3\)"),
+        ({"answer": lambda self, tokens: None}, "'good': its answer is None"),
+        ({"answer": lambda self, tokens: tokens[:, 0] * 2}, "'good': its answer has the label 2; allowed: 0 … 1"),
+        ({"answer": lambda self, tokens: tokens[:, 0] - 2.0}, "'good': its answer is"),
+        ({"answer": lambda self, tokens: -tokens[:, 0].astype(int)}, "'good': its answer has the label -1"),
     ],
 )
 def test_what_is_no_task_is_refused(change, words):

@@ -4,13 +4,14 @@ import json
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_semfocus.data.options import parse_length
 from hf_semfocus.experiments.experiment import Experiment, changed_note
-from hf_semfocus.experiments.options import nested, read_yaml
+from hf_semfocus.experiments.options import merged, nested, read_yaml
 from hf_semfocus.experiments.presets import PRESETS, preset
 from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference, mask_slug, spread_seed
 
@@ -207,7 +208,8 @@ def test_a_size_that_no_input_has_and_positions_that_are_too_few_are_refused():
     ("change", "words"),
     [
         ({"masks": ["topk:5"]}, ["baseline", "full"]),
-        ({"seeds": []}, ["seeds"]),
+        ({"seeds": []}, ["seeds is []; allowed: at least 1"]),
+        ({"masks": []}, ["masks is []; allowed: at least 1"]),
         ({"seeds": [0.5]}, ["seeds"]),
         ({"seeds": [0, 1, -1]}, ["seed", "-1"]),
         ({"defaults": {"mask_source": "abc"}}, ["mask_source", "file"]),
@@ -284,7 +286,15 @@ def test_a_comparison_s_own_record_and_json_are_read(tmp_path):
     assert Experiment.from_yaml(path) == experiment
     path.write_text(json.dumps({**record, "units": [unit.name for unit in experiment.units()]}))
     assert Experiment.from_yaml(path) == experiment
-    for text, words in (("{", "is not YAML"), ("[]", "holds a list")):
+    newer = r"experiment\.json was written by a newer .*format 99; .* up to 1"
+    wrong = {
+        "{": "is not YAML",
+        "[]": "holds a list",
+        "5": "json holds a single",
+        "": "json is empty",
+        '{"format": 99}': newer,
+    }
+    for text, words in wrong.items():
         path.write_text(text)
         with pytest.raises(ValueError, match=words):
             Experiment.from_yaml(path)
@@ -302,6 +312,22 @@ def test_files_of_options_are_read_alike_in_yaml_and_json(tmp_path):
             read(name, '{"a": 1, "a": 2}')
     assert read("a.yaml", "a: 1e-5\nb: 1e5x") == {"a": 1e-5, "b": "1e5x"}
     assert read("a.yaml", "b: &b {x: 1}\na: {<<: *b, x: 2}\nc: [*b, *b]")["a"] == {"x": 2}
+
+
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ({"training": []}, r"training is \[\]; allowed: a mapping"),
+        ({"model": [1]}, r"model is \[1\]; allowed: a mapping"),
+        ({"model": {"deep": {"x": 1}}}, r"model.deep is \{'x': 1\}; allowed: a list"),
+        ({"model": {"num_hidden_layers": np.int64(1)}}, "model.num_hidden_layers: .*int64"),
+        ({"model": {"hidden_act": "${x"}}, "allowed: plain"),
+    ],
+)
+def test_settings_that_cannot_be_merged_are_refused_in_one_line(over, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        merged({"training": {"epochs": 1}, "model": {"deep": [1]}}, over)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_preset_gets_a_suggestion():

@@ -186,6 +186,15 @@ def test_what_limits_a_checkpoint_is_said(comparison):
         assert "torch 2.13.0" in card.text
 
 
+def test_facts_of_a_newer_version_are_not_written_over(comparison):
+    folder = comparison / "runs" / "even_pairs" / "full" / "seed-0"
+    (folder / "model" / "run.json").write_text('{"format": 99}')
+    with pytest.raises(ValueError, match=r"run\.json was written by a newer"):
+        write_facts(folder)
+    assert (folder / "model" / "run.json").read_text() == '{"format": 99}'
+    (folder / "model" / "run.json").unlink()
+
+
 def test_a_model_at_chance_is_not_called_trained(comparison):
     facts = read_facts(write_facts(comparison / "runs" / "even_pairs" / "full" / "seed-0"))
     # Two standard errors of 2,000 rows at 0.511 are 0.0224.

@@ -30,10 +30,9 @@ class Wanted:
     address: str | None = None
 
     def __post_init__(self) -> None:
-        if self.jobs is not None and self.jobs < 1:
-            raise ValueError(f"jobs is {self.jobs}; allowed: at least 1")
-        if self.cpus < 1:
-            raise ValueError(f"cpus per run is {self.cpus}; allowed: at least 1")
+        for name, value in (("jobs", 1 if self.jobs is None else self.jobs), ("cpus per run", self.cpus)):
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is {value!r}; allowed: a whole number, at least 1")
         if not 0 <= self.gpus <= 1:
             raise ValueError(
                 f"gpus per run is {self.gpus:g}; allowed: 0 to 1 (several processes share a run under `accelerate launch`)"

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import resource_tracker
+from multiprocessing import resource_tracker, spawn
+from pathlib import Path
 from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
@@ -19,6 +20,10 @@ from tqdm import tqdm
 from ...training.environment import available_cores
 from ...training.locking import exit_with_parent
 from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, check_here, worker_environment
+
+GUARD = (
+    'put the call under `if __name__ == "__main__":` in a file: each worker imports the script that it is called in'
+)
 
 
 class WorkerProcess(multiprocessing.context.SpawnProcess):
@@ -109,7 +114,7 @@ class LocalEngine(Engine):
         try:
             return handle.result()
         except BrokenProcessPool as error:
-            raise ValueError(f"no worker process could be started ({error}); see the error above it") from error
+            raise ValueError(f"no worker process could be started ({error}); see an error above, or {GUARD}") from None
         except ProcessExpired as error:
             raise LostRunError(f"the process died (exit code {error.exitcode})") from None
 
@@ -122,7 +127,18 @@ class LocalEngine(Engine):
         self._stack.close()
 
 
+def _check_script() -> None:
+    """Refuses a script that workers cannot import; in a worker that is importing it, ends that worker."""
+    try:
+        script = spawn.get_preparation_data("worker").get("init_main_from_path")
+    except RuntimeError:  # what Python says of this takes fourteen lines a worker: the comparison says it once
+        raise SystemExit(1) from None
+    if script is not None and not Path(script).is_file():
+        raise ValueError(f"the script is {script}, which is no file; {GUARD}")
+
+
 def make(wanted: Wanted) -> LocalEngine:
-    """The engine; `ValueError` for what needs a cluster, and for more cores than there are."""
+    """The engine; `ValueError` for what needs a cluster, for more cores than there are, and for a script without a file."""
     check_here(wanted)
+    _check_script()
     return LocalEngine(wanted)

@@ -119,18 +119,36 @@ class Task(ABC):
         """Answers to inputs of any lengths; sequence outputs are padded with −100 to the longest."""
         groups = list(rows_by_length(batch.lengths))
         if len(groups) == 1:
-            return self.answer(batch.tokens[:, : groups[0][1]])
+            return self._labels(batch.tokens[:, : groups[0][1]])
         shape: tuple[int, ...] = (len(batch),)
         if self.kind == "token_classification":
             shape = (len(batch), max((self.output_length(length) for _, length in groups), default=0))
         out = np.full(shape, IGNORED, dtype=np.int64)
         for rows, length in groups:
-            answers = self.answer(batch.tokens[rows, :length])
+            answers = self._labels(batch.tokens[rows, :length])
             if answers.ndim == 1:
                 out[rows] = answers
             else:
                 out[rows, : answers.shape[1]] = answers
         return out
+
+    def _labels(self, tokens: np.ndarray) -> np.ndarray:
+        """What `answer` returns; `ValueError` where that is not labels."""
+        answers, count = self.answer(tokens), len(self.labels)
+        if (
+            not isinstance(answers, np.ndarray)
+            or answers.dtype.kind not in "iu"
+            or answers.shape[:1] != tokens.shape[:1]
+        ):
+            raise ValueError(
+                f"task {self.name!r}: its answer is {answers!r}; allowed: an array of whole numbers, a row an input"
+            )
+        wrong = answers[(answers < 0) | (answers >= count)]
+        if self.kind == "token_classification":
+            wrong = wrong[wrong != IGNORED]
+        if wrong.size:
+            raise ValueError(f"task {self.name!r}: its answer has the label {wrong[0]}; allowed: 0 … {count - 1}")
+        return answers
 
     def read(self, text: str) -> np.ndarray:
         """Symbol numbers of a text: ``read("0 1 1")`` → uint8 ``(1, 3)``; ``ValueError`` for an unknown symbol."""
