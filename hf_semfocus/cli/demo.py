@@ -60,11 +60,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     """Runs the app until it is interrupted."""
+    console().print("demo: starting the app …")
     from .demo_app import build, launch
     from .terminal import quiet_libraries
 
     quiet_libraries()
-    console().print("demo: starting the app …")
     app = build(options.directory)
     console().print(f"demo: {launch(app, options.port)} (Ctrl-C ends it)", soft_wrap=True, highlight=False)
     app.block_thread()
