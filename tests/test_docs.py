@@ -35,6 +35,29 @@ def test_every_python_block_runs(guide, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.slow
+def test_the_masks_of_the_guide_go_into_a_checkpoint(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "guides" / "mask.md").read_text(encoding="utf-8"), re.DOTALL)
+    classes = [block for block in blocks if "@register_mask_strategy" in block]
+    (tmp_path / "my_masks.py").write_text("\n".join(classes), encoding="utf-8")
+    small = [
+        "--length",
+        "20",
+        "--layers",
+        "1",
+        "--epochs",
+        "1",
+        "--train-size",
+        "50",
+        "--mask",
+        "backward:2+above_mean",
+    ]
+    command = [sys.executable, "-m", "hf_semfocus", "train", "even_pairs", *small, "--import", "my_masks.py"]
+    done = subprocess.run([*command, "--output", "out"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert list(tmp_path.glob("out/**/custom_my_masks.py"))
+
+
 def test_every_command_line_parses():
     """`semfocus …` lines go through the parser; the files and targets that are named exist."""
     from hf_semfocus.cli.main import parser

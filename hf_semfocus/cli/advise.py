@@ -83,7 +83,7 @@ def looks(spec: "RunSpec", start: "AttentionRecord") -> str:
 def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, Any] | None) -> str:
     """The second sentence: the change with the largest lower end of its interval among those that are supported."""
     if evidence is None:
-        return "No change is advised: nothing is stored yet on which changes make full attention learn faster."
+        return "No change is advised: no comparison of changes is stored (`recipes/focus_law.py` makes one)."
     low, high = evidence["baseline_entropy"]
     if spec.mask != "full" or not low - MARGIN <= start["entropy"] <= high + MARGIN:
         return (

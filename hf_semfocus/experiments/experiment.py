@@ -208,7 +208,7 @@ class Experiment:
 def changed_note(base: Experiment, changed: Experiment) -> str | None:
     """What a report says of an experiment that a command line changed: each setting, old → new. None: nothing was changed.
 
-    The base's note stands before it, unless sizes, tasks or seeds were changed, of which it speaks.
+    The base's note stands before it, unless sizes or tasks were changed, of which it speaks.
     """
     changes = []
     for name in ("masks", "seeds", "tasks"):
@@ -226,7 +226,7 @@ def changed_note(base: Experiment, changed: Experiment) -> str | None:
     changes += sorted(settings)
     if not changes:
         return None
-    resized = base.seeds != changed.seeds or set(base.tasks) != set(changed.tasks)
+    resized = set(base.tasks) != set(changed.tasks)
     resized = resized or any(not key.startswith("training.") for key in settings)
     change = "; ".join(changes)
     if base.name.endswith(CHANGED):  # its note has the first change, which still holds

@@ -24,7 +24,7 @@ def quickstart() -> Experiment:
     return Experiment(
         name="quickstart",
         note=(
-            "Reduced size: even_pairs at length 20 with 3 blocks and 2 seeds (the paper: length 40, 5 blocks). "
+            "Reduced size: even_pairs at length 20 with 3 blocks (the paper: length 40, 5 blocks). "
             "It shows how a comparison looks; it does not reproduce the paper's figures."
         ),
         tasks={"even_pairs": {"length": 20}},

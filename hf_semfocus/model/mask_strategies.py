@@ -16,6 +16,7 @@ from .mask_registry import (
 )
 from .mask_scores import BotK, TopK, TopP
 from .mask_state import MaskState
+from .mask_structure import Structure
 
 __all__ = [
     "LSH",
@@ -33,6 +34,7 @@ __all__ = [
     "Redraw",
     "Sink",
     "Strided",
+    "Structure",
     "TopK",
     "TopP",
     "first_valid_key",

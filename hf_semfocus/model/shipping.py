@@ -40,6 +40,7 @@ SHIPPABLE = {
     "MaskContext",
     "MaskState",
     "MaskStrategy",
+    "Structure",
     "list_mask_strategies",
     "parameter",
     "parse_mask",
@@ -196,7 +197,9 @@ def _stand_alone(source: str) -> str:
             continue
         other = sorted({alias.name for alias in node.names} - SHIPPABLE)
         if other:
-            raise ValueError(f"its module imports {', '.join(other)} from {package}")
+            raise ValueError(
+                f"its module imports {', '.join(other)} from {package}; allowed: {', '.join(sorted(SHIPPABLE))}"
+            )
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
         names = ", ".join(a.name if a.asname is None else f"{a.name} as {a.asname}" for a in node.names)
         before, after = lines[first][: node.col_offset], lines[last].encode()[node.end_col_offset :].decode()

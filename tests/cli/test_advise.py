@@ -13,7 +13,7 @@ from hf_semfocus.training.run import train_run
 
 SMALL = ["--length", "12", "--layers", "1", "--train-size", "100", "--test-size", "20"]
 SMALL += ["--set", "validation_size=20", "model.hidden_size=16"]
-NONE = "No change is advised: nothing is stored yet on which changes make full attention learn faster."
+NONE = "No change is advised: no comparison of changes is stored (`recipes/focus_law.py` makes one)."
 
 
 def change(label, task, verdict, low=1.2):

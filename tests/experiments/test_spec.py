@@ -252,11 +252,10 @@ def test_a_changed_experiment_says_what_was_changed_and_not_what_held_before():
     note = changed_note(base, fewer)
     assert note.startswith(base.note)
     assert note.endswith("masks full, banded:5, block:5, topk:5 → full, topk:5.")
-    # It speaks of the seeds too. A file that is imported changes no run.
+    # A file that is imported changes no run.
     one = {**base.to_dict(), "seeds": [0], "defaults": {**base.defaults, "imports": ["json"]}}
-    assert (
-        changed_note(base, Experiment.from_dict(one)) == "'quickstart', changed on the command line: seeds 0, 1 → 0."
-    )
+    note_of_one = changed_note(base, Experiment.from_dict(one))
+    assert note_of_one == f"{base.note} 'quickstart', changed on the command line: seeds 0, 1 → 0."
     once = replace(fewer, name="quickstart (changed)", note=note)
     twice = changed_note(once, Experiment.from_dict({**once.to_dict(), "seeds": [0]}))
     assert twice == f"{note} Changed once more: seeds 0, 1 → 0."

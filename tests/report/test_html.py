@@ -70,7 +70,7 @@ def test_every_section_is_there(report):
     _, page = report
     for words in (
         "Reduced size: a test.",
-        "What even_pairs asks: whether the number of unequal neighbours is odd",
+        "What even_pairs asks: whether the first and the last bit differ",
         "On 2 tasks, with 3 seeds, beside full attention.",
         "Faster: topk:5 on even_pairs (3.1×).",
         "3.1× [1.9, 5.2]",

@@ -18,7 +18,7 @@ class EvenPairs(UniformWords):
     level = "regular"
     vocabulary = ("0", "1")
     labels = ("0", "1")
-    description = "whether the number of unequal neighbours is odd (0 even, 1 odd)"
+    description = "whether the first and the last bit differ (1 yes, 0 no)"
     example = ("0 0 1 1 1 0", "0")
 
     @override
