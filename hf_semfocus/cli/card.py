@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, described, path
+from .parsing import add_command, described, path, place
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
     parser = add_command(commands, *described(__doc__), "semfocus card runs/one --repo user/name --push", run)
     add = parser.add_argument
     text = "a run's folder, its checkpoint, or a run directory of `semfocus compare`, or its URL"
-    add("folder", type=path, help=text)
+    add("folder", type=place, help=text)
     text = "put <name>.md and <name>.png there (default: README.md in the checkpoint)"
     add("--output", type=path, metavar="DIR", help=text)
     add("--repo", metavar="USER/NAME", help="what the checkpoint is called on the Hub")

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .parsing import add_command, add_run_options, asked, described, integer, one, path
+from .parsing import add_command, add_run_options, asked, described, integer, one, path, place
 from .terminal import console, quiet_libraries
 
 
@@ -19,7 +19,7 @@ def add_parser(commands: Any) -> None:
     )
     add("--config", type=path, help="YAML or JSON file with an experiment (or an experiment.json) instead of a preset")
     text = "the run directory, or a URL (s3://bucket/name); started again, it goes on where it stopped"
-    add("--output", type=path, required=True, help=text)
+    add("--output", type=place, required=True, help=text)
     add("--jobs", type=int, help="runs at once (default: as many as there are cores for)")
     add("--engine", default="local", help="local (processes here), ray (a cluster) or inline (this process)")
     add("--address", metavar="HOST:PORT", help="with --engine ray: the cluster's head, or auto (default: Ray's)")

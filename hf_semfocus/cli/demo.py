@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes `index.html` (the report, with the attention slider where runs stored snapshots) and the Space's `README.md`; or serves."""
     if (options.output is None) != options.serve:
         raise ValueError("give one of --output FOLDER and --serve")
-    if not 1 <= (options.port or 7860) <= 65535:
+    if options.port is not None and not 1 <= options.port <= 65535:
         raise ValueError(f"port is {options.port}; allowed: 1 … 65535")
     if options.serve:
         return _serve(options)
@@ -48,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
     from ..report.html import write_report
 
     folder, output = Path(options.directory), Path(options.output)
+    if (output / "experiment.json").exists():
+        raise ValueError(f"--output {output} is a run directory; give another folder, such as {output / 'demo'}")
     summary = write_summary(folder)
     title = json_text(f"{summary.name or 'A comparison'} of attention masks").strip()  # quoted, as YAML takes it
     atomic_write(output / "index.html", write_report(folder, summary).read_bytes())
@@ -58,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     """Runs the app until it is interrupted."""
+    console().print("demo: starting the app …")
     from .demo_app import build, launch
     from .terminal import quiet_libraries
 

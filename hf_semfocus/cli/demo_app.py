@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..training.run_files import Run
 
 LABELLED = 40  # tokens that still fit beside a heat map
+LONGEST = 400  # characters of a message on the page, which may repeat what was typed
 COLUMNS = 3
 
 
@@ -41,6 +42,8 @@ class Checkpoints:
         }
         if not self.runs:
             raise ValueError(f"{folder} has no run with a model; `semfocus compare` makes them")
+        learnt = (name for name, run in self.runs.items() if run.status == "reached")
+        self.first = next(learnt, next(iter(self.runs)))
 
     def start(self, name: str) -> tuple[str, str, str]:
         """A checkpoint's mask, its first held-out input, and its symbols."""
@@ -51,19 +54,31 @@ class Checkpoints:
         words = [word for word in example(spec)["text"].split() if word != QUERY]
         return spec.mask, " ".join(words), f"Symbols: {' '.join(_task(spec).vocabulary)}"
 
-    def answer(self, name: str, mask: str, text: str) -> "tuple[str, Figure]":
+    def answer(self, name: str | None, mask: str | None, text: str | None) -> "tuple[str, Figure]":
         """What a model answers to `text` under `mask`, as Markdown, and its attention.
 
         Raises:
-            ValueError: a symbol that the task does not have, an input that is too long or malformed, an unknown mask.
+            ValueError: no such checkpoint, one that cannot be loaded, a symbol that the task does not have, an input that is too long or
+                malformed, an unknown mask, or one that learns on a model that was trained with another.
         """
         import torch
 
-        run = self.runs[name]
+        from ..model.mask_base import MaskStrategy
+        from ..model.mask_registry import mask_parts, parse_mask
+
+        run = self.runs.get(name or "")
+        if run is None:
+            raise ValueError(f"no checkpoint {name!r}; choose one of the list" if name else "choose a checkpoint")
         task = _task(run.spec)
-        words, right = read(task, text)
+        words, right = read(task, text or "")
+        strategy = parse_mask("" if mask is None else mask)
+        other = None if str(strategy) == str(parse_mask(run.spec.mask)) else str(strategy)
+        if other and any(type(part).make_state is not MaskStrategy.make_state for part in mask_parts(strategy)):
+            raise ValueError(
+                f"mask {other!r} learns while a model trains; it needs a checkpoint that was trained with it"
+            )
         assert run.folder is not None
-        tokenizer, model = _loaded(run.folder / "model", None if mask.strip() == run.spec.mask else mask.strip())
+        tokenizer, model = _loaded(run.folder / "model", other)
         outputs = task.output_length(len(words)) if task.kind == "token_classification" else 0
         inputs = tokenizer(" ".join([*words, *["[Q]"] * outputs]), return_tensors="pt")
         count, most = inputs["input_ids"].shape[1], model.config.max_position_embeddings
@@ -77,34 +92,35 @@ class Checkpoints:
         return told(shares, labels, right), maps(torch.stack(found.attentions)[:, 0], tokens)
 
 
-def read(task: "Task", text: str) -> tuple[list[str], str]:
+def read(task: "Task", text: str) -> tuple[list[str], str | None]:
     """The symbols of a text, which may lack the spaces between them, and the right answer.
 
+    There is none (None) where a task's inputs have a grammar that nothing here checks: `solve` answers malformed ones too.
+
     Raises:
-        ValueError: nothing is there, a symbol is not the task's, brackets do not match, or there is no answer.
+        ValueError: nothing is there, a symbol is not the task's, or it is no ListOps expression.
     """
+    from ..data import UniformWords
+
     known = sorted(task.vocabulary, key=len, reverse=True)
     words = re.findall("|".join([*map(re.escape, known), r"\S+"]), text)
     if not words:
         raise ValueError(f"the input is empty; the symbols are {' '.join(task.vocabulary)}")
-    task.read(" ".join(words))
-    depth, closed = 0, []
-    for word in words:
-        depth += (word[0] in "([") - (word in (")", "]"))
-        closed.append(depth)
-    one = task.level != "listops" or 0 not in closed[:-1]
-    if depth or min(closed) < 0 or not one:
-        raise ValueError("the brackets do not match" + ("" if one else ": give one expression"))
-    try:
-        return words, task.solve(" ".join(words))
-    except Exception:  # each task fails in its own way on what it does not generate
-        raise ValueError(f"the input is not well-formed; an example: {task.example[0]}") from None
+    joined = left = " ".join(words)
+    task.read(joined)
+    if task.name == "listops":
+        while left != (left := re.sub(r"\[[A-Z]+( \d){2,10} \]", "0", left)):
+            pass  # an innermost list is a digit to the list around it
+        if not re.fullmatch(r"\d", left):
+            allowed = "one digit or one list of 2 to 10 arguments, brackets matched"
+            raise ValueError(f"the input is not well-formed: give {allowed}, such as {task.example[0]}")
+    return words, task.solve(joined) if task.name == "listops" or isinstance(task, UniformWords) else None
 
 
-def told(shares: "torch.Tensor", labels: list[str], right: str) -> str:
+def told(shares: "torch.Tensor", labels: list[str], right: str | None) -> str:
     """The prediction and its probabilities (outputs, labels) as Markdown: a row an output."""
     predicted = " ".join(labels[index] for index in shares.argmax(-1).tolist())
-    lines = [f"**Prediction: {predicted}** (right answer: {right})", ""]
+    lines = [f"**Prediction: {predicted}**" + (f" (right answer: {right})" if right else ""), ""]
     lines += [
         f"| {'output' if len(shares) > 1 else ''} | " + " | ".join(labels) + " |",
         "|---" * (len(labels) + 1) + "|",
@@ -146,15 +162,18 @@ def _task(spec: "SpecRecord") -> "Task":
 
 @lru_cache(maxsize=4)
 def _loaded(checkpoint: Path, mask: str | None) -> tuple[Any, Any]:
-    """Tokenizer and model, under another mask than its own if one is given."""
+    """Tokenizer and model, under another mask than its own if one is given; `ValueError` if they cannot be loaded."""
     from transformers import AutoConfig, AutoTokenizer
 
     import hf_semfocus
 
-    config = AutoConfig.from_pretrained(checkpoint)
     changes = {} if mask is None else {"mask": mask, "layer_masks": None}
-    model = getattr(hf_semfocus, config.architectures[0]).from_pretrained(checkpoint, **changes)
-    return AutoTokenizer.from_pretrained(checkpoint), model.eval()
+    try:
+        config = AutoConfig.from_pretrained(checkpoint)
+        model = getattr(hf_semfocus, config.architectures[0]).from_pretrained(checkpoint, **changes)
+        return AutoTokenizer.from_pretrained(checkpoint), model.eval()
+    except Exception as error:  # each library fails in its own way on a damaged file
+        raise ValueError(f"the model in {checkpoint} cannot be loaded: {' '.join(str(error).split())}") from error
 
 
 def build(folder: Path | str) -> "gradio.Blocks":
@@ -170,28 +189,34 @@ def build(folder: Path | str) -> "gradio.Blocks":
         raise ValueError("--serve needs gradio: pip install gradio, or this package with its extra [demo]") from None
     names = list(checkpoints.runs)
 
-    def start(name: str) -> tuple[str, Any]:
+    def start(name: str | None) -> tuple[Any, Any]:
+        if name not in names:  # cleared
+            return gradio.skip(), gradio.skip()
         mask, text, symbols = checkpoints.start(name)
         return mask, gradio.update(value=text, info=symbols)
 
-    def look(name: str, mask: str | None, text: str) -> tuple[str, Any]:
+    def look(name: str | None, mask: str | None, text: str | None) -> tuple[str, Any]:
         try:
-            return checkpoints.answer(name, mask or "", text)
+            answer, figure = checkpoints.answer(name, mask, text)
         except ValueError as error:
-            return f"⚠️ {error}", None
+            message = str(error)
+            if len(message) > LONGEST:
+                message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
+            return f"⚠️ {message}", gradio.update(value=None, visible=False)
+        return answer, gradio.update(value=figure, visible=True)
 
-    mask, text, symbols = checkpoints.start(names[0])
+    mask, text, symbols = checkpoints.start(checkpoints.first)
     with gradio.Blocks(title="What a mask attends to", analytics_enabled=False) as app:
         gradio.Markdown(
             "# What a mask attends to\nType an input, choose a checkpoint and a mask: the model's answer, and its attention. A mask that "
             "the checkpoint was not trained with is put on the same weights. In the pictures a row is a query, a column a key."
         )
         with gradio.Row():
-            chosen = gradio.Dropdown(names, label="Checkpoint", value=names[0])
+            chosen = gradio.Dropdown(names, label="Checkpoint", value=checkpoints.first, min_width=320)
             masked = gradio.Dropdown(checkpoints.masks, label="Mask", value=mask, allow_custom_value=True)
         typed = gradio.Textbox(text, label="Input", info=symbols)
         asked = gradio.Button("Predict", variant="primary")
-        said, drawn = gradio.Markdown(), gradio.Plot(show_label=False)
+        said, drawn = gradio.Markdown(), gradio.Plot(show_label=False, visible=False)
         given, shown = [chosen, masked, typed], [said, drawn]
         chosen.input(start, chosen, [masked, typed]).then(look, given, shown)
         masked.input(look, given, shown)

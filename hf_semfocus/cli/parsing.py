@@ -58,11 +58,25 @@ def described(doc: str | None) -> tuple[str, str]:
     return name, text
 
 
-def path(text: str) -> str:
-    """The type of a file's or folder's name."""
+def place(text: str) -> str:
+    """The type of a folder's name, or its URL."""
+    from ..comparison.bucket import checked_place
+
     if not text:
         raise argparse.ArgumentTypeError("the name is empty")
-    return text
+    try:
+        return checked_place(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def path(text: str) -> str:
+    """The type of a file's or folder's name."""
+    from ..comparison.bucket import is_url
+
+    if is_url(found := place(text)):
+        raise argparse.ArgumentTypeError(f"{text} is a URL; allowed: a file or folder of this machine")
+    return found
 
 
 def one(text: str) -> str:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .parsing import add_command, described, path
+from .parsing import add_command, described, place
 from .terminal import console
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def add_parser(commands: Any) -> None:
     """Adds `report`."""
     parser = add_command(commands, *described(__doc__), "semfocus report runs/quickstart", run)
-    parser.add_argument("directory", type=path, help="a run directory of `semfocus compare`, or its URL")
+    parser.add_argument("directory", type=place, help="a run directory of `semfocus compare`, or its URL")
 
 
 def run(options: argparse.Namespace) -> int:
     """Writes them, then prints the table."""
     from ..comparison.storage import open_store
 
-    store = open_store(options.directory)
+    store = open_store(options.directory, required=True)
     show(store, store.folder, console())
     return 0
 

@@ -26,8 +26,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel
 
-from ..files import atomic_write
+from ..files import atomic_write, parse_record
+from ..schema import Manifest, RunResult, SpecRecord
 from ..training.checkpoints import latest_complete_checkpoint
 from .bucket import Bucket, StorageError, is_url
 
@@ -64,11 +66,13 @@ def read_manifest(bucket: Bucket, run: str) -> dict[str, Any] | None:
 
 def parsed(bucket: Bucket, run: str, name: str, content: bytes) -> dict[str, Any]:
     """A manifest's content, with its name."""
-    try:
-        return {**json.loads(content), "name": name}
-    except ValueError:
-        where = f"{bucket.url}/manifests/{run}/{name}"
-        raise ValueError(f"{where} is damaged; remove it to go on from the one before it, or from the start") from None
+    where = f"{bucket.url}/manifests/{run}/{name}"
+    remedy = "remove it to go on from the one before it, or from the start"
+    manifest = parse_record(content, Manifest, where, remedy)
+    models: dict[str, type[BaseModel]] = {"spec.json": SpecRecord, "result.json": RunResult}
+    for file in models.keys() & manifest.records.keys():
+        parse_record(manifest.records[file].encode(), models[file], where, remedy, f"{file}: ")
+    return {**manifest.model_dump(), "name": name}
 
 
 def write_records(folder: Path, records: dict[str, str]) -> None:

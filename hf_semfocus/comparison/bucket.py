@@ -1,6 +1,7 @@
 """The file system under a URL: asked again while that can help, and written file by file, each whole or not at all."""
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable
@@ -22,6 +23,24 @@ class StorageError(OSError):
 def is_url(place: Path | str) -> bool:
     """Whether a place is a URL of fsspec, and not a folder's."""
     return re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://", str(place)) is not None
+
+
+def checked_place(place: Path | str) -> str:
+    """The folder or the URL that a user names; `~` and `file://` stand for folders.
+
+    Raises:
+        ValueError: it looks like a URL and is none, or names no bucket.
+    """
+    text = os.path.expanduser(str(place))
+    folder = text.removeprefix("file://")
+    scheme, _, rest = text.partition("://")
+    if is_url(text):
+        if not rest.strip("/"):
+            raise ValueError(f"{place} names no bucket or folder; allowed: {scheme}://BUCKET/FOLDER")
+        return text
+    if re.match(r"[\w+.:-]{2,}:/|\w://", folder) or (folder != text and not folder.startswith("/")):
+        raise ValueError(f"{place} is neither a folder nor a URL; allowed: FOLDER, file:///FOLDER, s3://BUCKET/FOLDER")
+    return folder
 
 
 def can_pass(error: BaseException) -> bool:
@@ -58,8 +77,10 @@ class Bucket:
         except ImportError as error:
             extra = "; pip install 'hf-semfocus[s3]'" if self.url.startswith("s3") else ""
             raise ValueError(f"{url} needs a library that is not installed ({error}){extra}") from None
-        except ValueError as error:
-            raise ValueError(f"{url} cannot be used ({error})") from None
+        except OSError as error:
+            raise StorageError(f"{url} cannot be reached ({error})") from None
+        except (ValueError, TypeError, AttributeError) as error:  # the last two for a file system that needs options
+            raise ValueError(f"{url} cannot be used ({error}); allowed: a URL such as s3://BUCKET/FOLDER") from None
         self.root = str(path).rstrip("/")
         self.patience = 0.0
 

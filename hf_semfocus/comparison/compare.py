@@ -15,10 +15,10 @@ from typing import Any
 from ..data import load_task
 from ..experiments.experiment import Experiment
 from ..experiments.spec import RunSpec
-from ..files import read_json, read_record, write_json
+from ..files import read_record, write_json
 from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
-from ..schema import Earlier, RunResult
+from ..schema import Earlier, Placements, RunResult
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.environment import machine, process_state, versions
 from ..training.locking import folder_lock
@@ -26,10 +26,10 @@ from ..training.run import finished_before
 from ..training.run_files import REPAIR, Run, read_run
 from ..training.setup import check_memory, check_tracker
 from .attempts import run_at
-from .bucket import is_url
+from .bucket import checked_place, is_url
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
-from .run_directory import RunDirectory
+from .run_directory import REMAKE, RunDirectory
 from .storage import PROGRESS, Store, open_store
 from .workers import failed, last_entry, train, write_failed
 
@@ -119,6 +119,9 @@ def _compare(
     experiment: Experiment, out: Path | str, command: str, on_progress: OnProgress | None, engine: Engine
 ) -> list[RunResult]:
     state = process_state()
+    out = checked_place(out)
+    if out.startswith("memory://") and not engine.in_process:
+        raise ValueError(f"{out} is the memory of one process; allowed: with --engine inline")
     if state.num_processes > 1 and (is_url(out) or not engine.here):
         raise ValueError("several processes (accelerate launch) need the engine local, and a folder as output")
     experiment = experiment.resolved()
@@ -283,7 +286,7 @@ def _placements(units: Sequence[RunSpec], engine: Engine, store: Store) -> list[
         ValueError: runs are on a kind of which the cluster has no node.
     """
     kinds, path = engine.kinds(), store.folder / "placements.json"
-    chosen: dict[str, str] = read_json(path) if path.is_file() else {}
+    chosen = read_record(path, Placements, REMAKE).root if path.is_file() else {}
     if not kinds:
         return [None] * len(units)
     pairs = list(dict.fromkeys(f"{unit.task}/seed-{unit.seed}" for unit in units))

@@ -11,17 +11,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub.constants import HF_HOME
+from pydantic import BaseModel
 
-from ..files import atomic_write, json_text, read_json, write_json
+from ..files import AnyRecord, atomic_write, json_text, parse_record, read_record, write_json
+from ..schema import CopiedManifest, ExperimentRecord, Placements
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.run_files import SNAPSHOTS
 from .attempts import LAST_OF_RUN, PATIENCE_SECONDS, newest, parsed, read_manifest, unpack, write_records
-from .bucket import Bucket, is_url
+from .bucket import Bucket, checked_place, is_url
+from .run_directory import REMAKE
 
 CACHE = Path(HF_HOME) / "semfocus"
 """Copies of what URLs hold."""
 PROGRESS = "progress.json"
-OURS_TO_REMAKE = ("experiment.json", "placements.json", PROGRESS)
+CHECKED: dict[str, type[BaseModel]] = {"experiment.json": ExperimentRecord, "placements.json": Placements}
+OURS_TO_REMAKE = (*CHECKED, PROGRESS)
 
 
 class Store:
@@ -45,9 +49,10 @@ class Store:
         with contextlib.suppress(OSError):
             write_json(self.folder / name, value)
 
-    def told(self, name: str) -> Any:
+    def told(self, name: str, model: type[AnyRecord]) -> AnyRecord | None:
         """What `tell` wrote last; None for nothing."""
-        return read_json(self.folder / name) if (self.folder / name).is_file() else None
+        path = self.folder / name
+        return read_record(path, model, "remove it") if path.is_file() else None
 
     def put_report(self) -> None:
         """Makes all files but the runs' known to others."""
@@ -72,12 +77,13 @@ class UrlStore(Store):
 
     def refresh(self, models: bool = False, only: str | None = None) -> None:
         """Gets what is new: the records of all runs, or of one, and their models if asked for."""
-        for file in ("experiment.json", "placements.json"):
+        for file, model in CHECKED.items():  # here: a reader of the copy would name the copy
             content = self.bucket.read(file)
             if content is None:
                 (self.folder / file).unlink(missing_ok=True)
             else:
-                atomic_write(self.folder / file, content.decode())
+                parse_record(content, model, f"{self.shown}/{file}", REMAKE)
+                atomic_write(self.folder / file, content)
         files: dict[str, list[str]] = {}
         for path in self.bucket.listed("manifests"):
             run, _, file = path.rpartition("/")
@@ -113,7 +119,9 @@ class UrlStore(Store):
 
     def _known(self, run: str) -> dict[str, Any] | None:
         path = self.folder / "runs" / run / ".manifest.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        with contextlib.suppress(OSError, ValueError):  # a damaged copy is made again
+            return read_record(path, CopiedManifest, "").model_dump()
+        return None
 
     def put(self, *names: str) -> None:
         """Puts files there."""
@@ -127,10 +135,10 @@ class UrlStore(Store):
             self.bucket.write(name, json_text(value).encode())
         self.bucket.patience = patience
 
-    def told(self, name: str) -> Any:
+    def told(self, name: str, model: type[AnyRecord]) -> AnyRecord | None:
         """What was put there last."""
         content = self.bucket.read(name)
-        return json.loads(content) if content is not None else None
+        return parse_record(content, model, f"{self.shown}/{name}", "remove it") if content is not None else None
 
     def put_report(self) -> None:
         """Puts the summary, the pictures and the page there."""
@@ -142,12 +150,19 @@ class UrlStore(Store):
         return any(path.startswith("checkpoints/") for path in (self._known(run) or {"objects": {}})["objects"])
 
 
-def open_store(place: Path | str) -> Store:
-    """The store of a comparison, up to date; `ValueError` for what is neither a path nor a URL."""
+def open_store(place: Path | str, required: bool = False) -> Store:
+    """The store of a comparison, up to date.
+
+    Raises:
+        ValueError: `place` is neither a path nor a URL, or it is `required` and the URL holds none.
+    """
     if not isinstance(place, str | Path) or not str(place):
         raise ValueError(f"output is {place!r}; allowed: a path or a URL")
-    store = UrlStore(str(place)) if is_url(place) else Store(Path(str(place).removeprefix("file://")))
+    place = checked_place(place)
+    store = UrlStore(place) if is_url(place) else Store(Path(place))
     store.refresh()
+    if required and is_url(place) and not (store.folder / "experiment.json").is_file():
+        raise ValueError(f"{place} holds no comparison; `semfocus compare` makes one")
     return store
 
 
@@ -158,12 +173,13 @@ def local_copy(place: Path | str, models: bool = True) -> Path:
         ValueError: nothing of ours is there.
         StorageError: the storage does not answer.
     """
+    place = checked_place(place)
     if not is_url(place):
-        return Path(str(place).removeprefix("file://"))
-    found = LAST_OF_RUN.match(str(place))
-    store = UrlStore(found[1] if found else str(place))
+        return Path(place)
+    found = LAST_OF_RUN.match(place)
+    store = UrlStore(found[1] if found else place)
     store.refresh(models=models, only=found[2] if found else None)
     folder = store.folder / "runs" / found[2] if found else store.folder
     if not (folder / ("spec.json" if found else "experiment.json")).is_file():
         raise ValueError(f"{place} holds no {'run' if found else 'comparison'}; `semfocus compare` makes one")
-    return folder / "model" if str(place).rstrip("/").endswith("/model") else folder
+    return folder / "model" if place.rstrip("/").endswith("/model") else folder

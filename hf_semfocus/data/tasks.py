@@ -115,17 +115,17 @@ def register_task(cls: Registered) -> Registered:
                 f"a tuple of 1 to 256 different words without spaces, none of {', '.join((*SPECIAL_TOKENS, QUERY))}"
             )
             raise ValueError(f"task {name!r}: {what} is {words!r}; allowed: {allowed}")
-    for what, value, allowed in (("level", cls.level, get_args(Level)), ("kind", cls.kind, get_args(Kind))):
-        if value not in allowed:
-            raise ValueError(f"task {name!r}: {what} is {value!r}; allowed: {', '.join(allowed)}")
+    for what, word, choices in (("level", cls.level, get_args(Level)), ("kind", cls.kind, get_args(Kind))):
+        if word not in choices:
+            raise ValueError(f"task {name!r}: {what} is {word!r}; allowed: {', '.join(choices)}")
     ends = cls.default_length if isinstance(cls.default_length, tuple) else (cls.default_length,) * 2
-    for what, value, numbers in (
+    for what, size, numbers in (
         ("min_length", cls.min_length, [cls.min_length, cls.max_length]),
         ("default_length", cls.default_length, [*ends]),
     ):
         if [type(number) for number in numbers] != [int, int] or not 1 <= numbers[0] <= numbers[1]:
             allowed = "a number ≥ 1, or the lowest and the highest" if what == "default_length" else "1 … max_length"
-            raise ValueError(f"task {name!r}: {what} is {value!r}; allowed: {allowed}")
+            raise ValueError(f"task {name!r}: {what} is {size!r}; allowed: {allowed}")
     match cls.example:
         case (str(text), str(target)) if text.split():
             task = cls()

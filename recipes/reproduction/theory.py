@@ -1,7 +1,7 @@
 """What the paper's theory is about, measured on tier 1's trained models as its authors measured theirs, and stored small.
 
 semfocus analyze runs/paper_even_pairs/runs/even_pairs/*/seed-* --paper --output measured
-python -m recipes.reproduction.theory measured    # → recipes/results/paper/theory_even_pairs.{json,png}
+python -m recipes.reproduction.theory measured    # → recipes/results/paper/theory_even_pairs.json and its pictures
 """
 
 import argparse
@@ -39,9 +39,8 @@ def store(folders: Sequence[Path], results: Path) -> Path:
     path = results / "paper" / f"{PREFIX}{first['task']}.json"
     write_json(path, kept)
     for suffix, name in PICTURES.items():
-        for folder in folders:
-            if (folder / name).exists():
-                shutil.copyfile(folder / name, path.with_name(f"{path.stem}{suffix}.png"))
+        if there := [folder / name for folder in folders if (folder / name).exists()]:
+            shutil.copyfile(there[0], path.with_name(f"{path.stem}{suffix}.png"))
     return path
 
 

@@ -240,7 +240,8 @@ assert AutoConfig.for_model("semfocus").mask == "topk:5"
 def test_the_state_of_a_comparison_does_not_wait_for_torch(told, tmp_path):
     write_run_directory(tmp_path / "run", {"even_pairs": {"full": [9, 12], "topk:5": [5, "unfinished:3"]}})
     if told:
-        told = {"ended": True, "runs": 4, "states": {"reached": 3, "waiting": 1}, "seconds_left": None}
+        told = {"updated": "2020-01-01T00:00:00+00:00", "ended": True, "runs": 4, "states": {"reached": 4}}
+        told |= {"nodes": {}, "running": [], "seconds_left": None}
         (tmp_path / "run" / "progress.json").write_text(json.dumps(told))
     code = f"""
 import sys

@@ -1,6 +1,7 @@
 """Clusters and URLs from the command line: the commands that read a URL, and what is said where one cannot be used."""
 
 import errno
+import json
 import os
 
 import fsspec
@@ -13,6 +14,8 @@ from hf_semfocus.comparison import bucket, storage
 from .test_cli import TINY, run
 
 COMPARE = ["compare", "--preset", "quickstart", "--tasks", "even_pairs", "--seeds", "0", *TINY]
+
+NO_PLACES = ("s3://", "memory://", "s3:/b/x", "simplecache::s3://x/y", "file:/tmp/x", "C://x", "file://", "file://x")
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +40,71 @@ def refused(capsys, *arguments):
         (["--gpus-per-run", "0.5"], "--engine ray"),
         (["--output", "s4://bucket/x"], "Protocol not known"),
         (["--output", "gs://bucket/x"], "needs a library that is not installed"),
+        (["--engine", "inline", "--cpus-per-run", "1000000"], "the cores of this machine"),
+        (["--engine", "inline", "--gpus-per-run", "1"], "--engine ray"),
+        (["--output", "memory://b/a"], "memory://b/a is the memory of one process; allowed: with --engine inline"),
+        (["--output", "dir://x"], "dir://x"),
+        (["--output", "reference://x"], "reference://x"),
+        (["--output", "ftp://127.0.0.1:9/x"], "ftp://127.0.0.1:9/x"),
+        *((["--output", place], place) for place in NO_PLACES),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_leaves_nothing(options, words, tmp_path, capsys):
+def test_what_cannot_be_used_is_one_line_and_leaves_nothing(options, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
     assert words in refused(capsys, *COMPARE, "--output", tmp_path / "out", *options)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report memory://b/a",
+        "status memory://b/a",
+        "card memory://b/a",
+        "demo memory://b/a --serve",
+        "demo run --output memory://b/a",
+        "train even_pairs --output memory://b/a",
+    ],
+)
+def test_a_url_that_cannot_be_read_or_written_is_named(arguments, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "memory://b/a" in refused(capsys, *arguments.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tilde_in_quotes_is_the_home_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"{tmp_path}/x is not a run directory" in refused(capsys, "report", "~/x")
+
+
+PROGRESS = {"updated": "2020-01-01T00:00:00+00:00", "runs": 1, "ended": True, "states": {}, "nodes": {}, "running": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(
+            ("progress.json", text)
+            for text in (b"{", b"\xff", b"[]", b'{"states": {"a": "b"}, "runs": 1, "ended": true}')
+        ),
+        ("progress.json", json.dumps({**PROGRESS, "seconds_left": None, "updated": "2020-01-01"}).encode()),
+        ("experiment.json", b"{"),
+        ("placements.json", b'{"a": 1}'),
+        *(("manifests/a/b/seed-0/000001.2-0001-00000000.json", text) for text in (b"{}", b"[]", b"\xff")),
+        ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {}, "records": {"spec.json": 5}}'),
+        ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {}, "records": {"spec.json": "{"}}'),
+        ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {"model": {}}, "records": {}}'),
+    ],
+)
+def test_a_damaged_file_under_a_url_is_named(name, content, capsys):
+    files = fsspec.filesystem("memory")
+    try:
+        files.pipe_file("/damaged/experiment.json", b'{"tasks": {}, "masks": ["full"], "seeds": []}')
+        files.pipe_file(f"/damaged/{name}", content)
+        assert f"memory://damaged/{name} is damaged" in refused(capsys, "status", "memory://damaged")
+    finally:
+        files.rm("/damaged", recursive=True)
 
 
 def test_no_ray_installed_is_one_line(monkeypatch, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """`semfocus demo --serve`: what the app answers is what the model answers, in Chromium too; a bad input is a sentence on the page."""
 
+import re
 import shutil
 
 import pytest
@@ -7,11 +8,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
 import hf_semfocus  # noqa: F401  (registers the Auto classes)
-from hf_semfocus.cli.demo_app import Checkpoints, build, launch
+from hf_semfocus.cli.demo_app import Checkpoints, build, launch, read, told
 from hf_semfocus.cli.main import main
 from hf_semfocus.comparison.compare import compare
 from hf_semfocus.comparison.engines import Wanted, make_engine
+from hf_semfocus.data.tasks import TASKS as TASKS_BY_NAME
 from hf_semfocus.experiments.experiment import Experiment
+from hf_semfocus.training.run_files import Run
 
 BITS = "0 1 1 0 1 0 0 1"
 DEFAULTS = {
@@ -79,10 +82,17 @@ def test_a_sequence_is_answered_token_by_token(checkpoints, folder):
         ("even_pairs", "full", "01" * 7, ["14", "12"]),
         ("even_pairs", "topk:0", BITS, ["topk", "0"]),
         ("even_pairs", "", BITS, ["mask"]),
-        ("listops", "full", "[MAX 2 9", ["brackets"]),
-        ("listops", "full", "2 3", ["one expression"]),
+        ("listops", "full", "[MAX 2 9", ["well-formed"]),
+        ("listops", "full", "2 3", ["well-formed"]),
         ("listops", "full", "[MAX ]", ["well-formed"]),
-        ("listops", "full", "] [MAX 2", ["brackets"]),
+        ("listops", "full", "] [MAX 2", ["well-formed"]),
+        ("listops", "full", "[SM [SM ] 2 ]", ["well-formed"]),
+        ("even_pairs", "cluster:3", BITS, ["cluster:3", "trained"]),
+        ("even_pairs", "topk:2+cluster:3", BITS, ["cluster:3", "trained"]),
+        ("even_pairs", "full", None, ["empty"]),
+        ("even_pairs", None, BITS, ["mask"]),
+        ("even_pairs", 3, BITS, ["mask", "3"]),
+        ("even_pairs", ["full"], BITS, ["mask", "full"]),
     ],
 )
 def test_a_bad_input_is_a_sentence(checkpoints, task, mask, text, words):
@@ -93,12 +103,80 @@ def test_a_bad_input_is_a_sentence(checkpoints, task, mask, text, words):
 
 
 @pytest.mark.parametrize(
+    ("task", "text", "right"),
+    [
+        ("modular_arithmetic", "*", None),
+        ("modular_arithmetic_brackets", "( ( 1 - 3 ) + 4 ) ( ( 1 - 3 ) + 4 )", None),
+        ("modular_arithmetic_brackets", "0 1 2 3 4 + - * ( )", None),
+        ("solve_equation", "x", None),
+        ("solve_equation", "x x x", None),
+        ("solve_equation", "( x + 4 ) =", None),
+        ("binary_addition", "+ + +", None),
+        ("missing_duplicate_string", "0 1 _ .", None),
+        ("listops", "7", "7"),
+        ("listops", "[SM 5 [MAX 1 7 ] ]", "2"),
+        ("bucket_sort", "3 0 1", "0 1 3"),
+    ],
+)
+def test_a_right_answer_is_only_stated_for_an_input_of_the_language(task, text, right):
+    assert read(TASKS_BY_NAME[task], text) == (text.split(), right)
+    said = told(torch.eye(2)[:1], ["a", "b"], right)
+    assert ("right" in said) == (right is not None)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("model.safetensors", ""), ("config.json", "{"), ("config.json", "{}"), ("tokenizer.json", "{")],
+)
+def test_a_damaged_checkpoint_is_a_sentence_with_its_folder(folder, tmp_path, file, content):
+    copy = shutil.copytree(folder, tmp_path / "run")
+    place = copy / "runs" / "even_pairs" / "full" / "seed-0" / "model"
+    (place / file).write_text(content)
+    with pytest.raises(ValueError, match=re.escape(str(place))):
+        Checkpoints(copy).answer("even_pairs · full · seed 0", "full", BITS)
+
+
+def test_the_app_opens_on_a_checkpoint_that_learnt(folder, monkeypatch):
+    learnt = "listops · topk:2 · seed 0"
+    label = property(lambda run: "reached" if run.key[:2] == ("listops", "topk:2") else "censored")
+    monkeypatch.setattr(Run, "status", label)
+    assert Checkpoints(folder).first == learnt
+    monkeypatch.setattr(Run, "status", property(lambda run: "censored"))
+    assert Checkpoints(folder).first == "even_pairs · full · seed 0"
+
+
+def test_the_page_takes_what_is_cleared_or_long(folder):
+    pytest.importorskip("gradio")
+    calls = {call.fn.__name__: call.fn for call in build(folder).fns.values()}
+    assert [part["__type__"] for part in calls["start"](None)] == ["update", "update"]
+    for given in ((None, "full", BITS), ("even_pairs · full · seed 0", "topk:" + "9" * 3000 + "x", BITS)):
+        said, drawn = calls["look"](*given)
+        assert said.startswith("⚠️")
+        assert len(said) < 500
+        assert drawn["visible"] is False
+    said, drawn = calls["look"]("even_pairs · full · seed 0", "full", BITS)
+    assert "Prediction" in said
+    assert drawn["visible"] is True
+
+
+def test_a_run_directory_is_no_output(folder, capsys):
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", str(folder), "--output", str(folder)])
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert ended.value.code == 2
+    assert str(folder) in line
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ([], "--serve"),
         (["--serve", "--output", "OUT"], "--output"),
         (["--serve"], "missing"),
         (["--serve", "--port", "70000"], "70000"),
+        (["--serve", "--port", "0"], "port is 0"),
     ],
 )
 def test_the_command_refuses(options, words, tmp_path, monkeypatch, capsys):
@@ -156,6 +234,7 @@ def _use(page, address, folder):
     assert page.locator("img").first.get_attribute("src") != before
     ask("0 1 a")
     page.get_by_text("'a' is not a symbol").wait_for()
+    page.locator("img").wait_for(state="detached")
     assert page.get_by_text("Traceback").count() == 0
     ask("01" * 7)
     page.get_by_text("too long").wait_for()
@@ -164,5 +243,8 @@ def _use(page, address, folder):
     page.get_by_text("Symbols: 0 1 2 3").wait_for()
     ask("[MAX 2 9 ]")
     answered("listops", "full", "[MAX 2 9 ]")
+    page.set_viewport_size({"width": 390, "height": 844})
+    fits = "menu => menu.scrollWidth <= menu.clientWidth && menu.clientWidth > 200"
+    assert page.get_by_label("Checkpoint").evaluate(fits)
     assert troubles == []
     assert [url for url in elsewhere if not url.startswith(("data:", "blob:"))] == []

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -273,5 +274,8 @@ def test_status_tells_how_far_a_comparison_is(tmp_path, monkeypatch):
         assert words in told()
     path.write_text(json.dumps({**ended, **now, "updated": "2020-01-01T00:00:00+00:00"}))
     assert "no word from the comparison" in told()
+    path.write_text(json.dumps(ended))
+    shutil.rmtree(tmp_path / "runs" / asked.units()[0].name)
+    assert "1 of 2 runs done" in told()
     path.unlink()
-    assert "2 of 2 runs done" in told()
+    assert "1 of 2 runs done" in told()

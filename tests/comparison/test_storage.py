@@ -270,6 +270,7 @@ def test_a_copy_has_its_runs_while_it_is_brought_up_to_date(memory, monkeypatch)
     files = sorted(store.folder.glob("runs/*/*/seed-*/.manifest.json"))
     for file in files:
         file.write_text(json.dumps({**json.loads(file.read_text()), "name": "an older one"}))
+    files[0].write_text("{")  # damaged: fetched again
 
     def write_records(folder, records):
         seen.append((folder / "result.json").is_file())

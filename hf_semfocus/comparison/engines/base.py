@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...schema import RunResult
+from ...training.environment import available_cores
 
 POLL_SECONDS = 0.5
 
@@ -36,6 +37,15 @@ class Wanted:
             raise ValueError(
                 f"gpus per run is {self.gpus:g}; allowed: 0 to 1 (several processes share a run under `accelerate launch`)"
             )
+
+
+def check_here(wanted: Wanted) -> None:
+    """Refuses, by a `ValueError`, what needs a cluster, and more cores than this machine has."""
+    for name in ("address", "gpus"):
+        if value := getattr(wanted, name):
+            raise ValueError(f"{name} is {value!r}, which is for a cluster; allowed: with --engine ray")
+    if wanted.cpus > available_cores():
+        raise ValueError(f"cpus per run is {wanted.cpus}; allowed: 1 … {available_cores()}, the cores of this machine")
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,7 @@ class Engine(ABC):
     """Trains runs. Subclasses say how one is begun, waited for and read; the order and the bound are here."""
 
     here = True  # on this machine, whose memory says what fits
+    in_process = False  # runs see the memory of this process, and with it memory://
 
     def prepare(self, runs: int) -> None:  # noqa: B027
         """Hears how many runs there are to train, before the first."""

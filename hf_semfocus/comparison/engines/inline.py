@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from .base import Engine, Job, Outcome, Wanted, Work
+from .base import Engine, Job, Outcome, Wanted, Work, check_here
 
 
 class InlineEngine(Engine):
     """Trains a run where it is begun; see `Wanted`."""
+
+    in_process = True
 
     def __init__(self, wanted: Wanted):
         self._cpus = wanted.cpus
@@ -32,5 +34,6 @@ class InlineEngine(Engine):
 
 
 def make(wanted: Wanted) -> InlineEngine:
-    """The engine."""
+    """The engine; `ValueError` for what needs a cluster, and for more cores than there are."""
+    check_here(wanted)
     return InlineEngine(wanted)

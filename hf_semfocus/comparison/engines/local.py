@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from ...training.environment import available_cores
 from ...training.locking import exit_with_parent
-from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, worker_environment
+from .base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted, Work, check_here, worker_environment
 
 GUARD = (
     'put the call under `if __name__ == "__main__":` in a file: each worker imports the script that it is called in'
@@ -139,12 +139,6 @@ def _check_script() -> None:
 
 def make(wanted: Wanted) -> LocalEngine:
     """The engine; `ValueError` for what needs a cluster, for more cores than there are, and for a script without a file."""
+    check_here(wanted)
     _check_script()
-    for name in ("address", "gpus"):
-        if getattr(wanted, name):
-            raise ValueError(
-                f"{name} is {getattr(wanted, name)!r}, which is for a cluster; allowed: with --engine ray"
-            )
-    if wanted.cpus > available_cores():
-        raise ValueError(f"cpus per run is {wanted.cpus}; allowed: 1 … {available_cores()}, the cores of this machine")
     return LocalEngine(wanted)
