@@ -23,6 +23,8 @@ def run(*arguments):
 class InProcess(Engine):
     """Trains in this process: a worker takes seconds to start, and few tests are about workers."""
 
+    in_process = True
+
     def __init__(self):
         self.made = {}
 

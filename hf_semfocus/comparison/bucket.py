@@ -29,8 +29,10 @@ def checked_place(place: Path | str) -> str:
     """The folder or the URL that a user names; `~` and `file://` stand for folders.
 
     Raises:
-        ValueError: it looks like a URL and is none, or names no bucket.
+        ValueError: it is no path, it looks like a URL and is none, or names no bucket.
     """
+    if not isinstance(place, str | Path) or not str(place):
+        raise ValueError(f"the place is {place!r}; allowed: a path or a URL")
     text = os.path.expanduser(str(place))
     folder = text.removeprefix("file://")
     scheme, _, rest = text.partition("://")

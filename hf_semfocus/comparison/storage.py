@@ -154,10 +154,8 @@ def open_store(place: Path | str, required: bool = False) -> Store:
     """The store of a comparison, up to date.
 
     Raises:
-        ValueError: `place` is neither a path nor a URL, or it is `required` and the URL holds none.
+        ValueError: as `checked_place`, or it is `required` and the URL holds none.
     """
-    if not isinstance(place, str | Path) or not str(place):
-        raise ValueError(f"output is {place!r}; allowed: a path or a URL")
     place = checked_place(place)
     store = UrlStore(place) if is_url(place) else Store(Path(place))
     store.refresh()

@@ -33,10 +33,10 @@ def test_a_script_without_a_guard_is_told_so_once(tmp_path, stdin):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"output": None}, "output is None; allowed: a path or a URL"),
-        ({"output": 3}, "output is 3;"),
-        ({"output": b"oq"}, "output is b'oq';"),
-        ({"output": ""}, "output is '';"),
+        ({"output": None}, "is None; allowed: a path or a URL"),
+        ({"output": 3}, "is 3;"),
+        ({"output": b"oq"}, "is b'oq';"),
+        ({"output": ""}, "is '';"),
         ({"jobs": 1.5}, "jobs is 1.5; allowed: a whole number"),
         ({"jobs": "2"}, "jobs is '2';"),
         ({"jobs": True}, "jobs is True;"),
