@@ -10,7 +10,7 @@ from .parsing import add_command, place
 from .terminal import console
 
 if TYPE_CHECKING:
-    from ..schema import ProgressRecord
+    from ..comparison.records import ProgressRecord
 
 SILENT_SECONDS = 60
 SHOWN_RUNS = 20
@@ -25,8 +25,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints what the comparison at work, or the last one, has written down."""
+    from ..comparison.records import ProgressRecord
     from ..comparison.storage import PROGRESS, open_store
-    from ..schema import ProgressRecord
 
     store, out = open_store(options.directory, required=True), console()
     for line in _lines(store.told(PROGRESS, ProgressRecord), store.folder):

@@ -29,9 +29,10 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from ..files import atomic_write, parse_record
-from ..schema import Manifest, RunResult, SpecRecord
+from ..schema import RunResult, SpecRecord
 from ..training.checkpoints import latest_complete_checkpoint
 from .bucket import Bucket, StorageError, is_url
+from .records import Manifest
 
 SHARE = 0.05  # of a run's time, at most, goes into publishing its epochs
 PATIENCE_SECONDS = 900.0  # for storage that is away, where the alternative is to lose a finished run

@@ -18,7 +18,7 @@ from ..experiments.spec import RunSpec
 from ..files import read_record, write_json
 from ..model.mask_strategies import parse_mask
 from ..model.shipping import check_ships
-from ..schema import Earlier, Placements, RunResult
+from ..schema import Earlier, RunResult
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.environment import machine, process_state, versions
 from ..training.locking import folder_lock
@@ -29,6 +29,7 @@ from .attempts import run_at
 from .bucket import checked_place, is_url
 from .engines import make_engine
 from .engines.base import POLL_SECONDS, Engine, Job, LostRunError, Outcome, Wanted
+from .records import Placements
 from .run_directory import REMAKE, RunDirectory
 from .storage import PROGRESS, Store, open_store
 from .workers import failed, last_entry, train, write_failed

@@ -14,11 +14,12 @@ from huggingface_hub.constants import HF_HOME
 from pydantic import BaseModel
 
 from ..files import AnyRecord, atomic_write, json_text, parse_record, read_record, write_json
-from ..schema import CopiedManifest, ExperimentRecord, Placements
+from ..schema import ExperimentRecord
 from ..training.checkpoints import latest_complete_checkpoint
 from ..training.run_files import SNAPSHOTS
 from .attempts import LAST_OF_RUN, PATIENCE_SECONDS, newest, parsed, read_manifest, unpack, write_records
 from .bucket import Bucket, checked_place, is_url
+from .records import CopiedManifest, Placements
 from .run_directory import REMAKE
 
 CACHE = Path(HF_HOME) / "semfocus"
