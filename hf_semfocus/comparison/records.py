@@ -1,6 +1,9 @@
 """The files of a comparison at work, and of its runs under a URL."""
 
-from pydantic import AwareDatetime, RootModel, StrictBool, StrictInt, StrictStr
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, Field, RootModel, StrictBool, StrictInt, StrictStr
 
 from ..schema import Open, Record, Seconds
 
@@ -30,6 +33,16 @@ class ProgressRecord(Record):
     seconds_left: Seconds | None
 
 
+def _below(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts:
+        raise ValueError("allowed: a path below the run's folder")  # what stands there is replaced
+    return path
+
+
+Part = Annotated[StrictStr, AfterValidator(_below)]
+
+
 class PackedObject(Record):
     """A part of a run under a URL: where it is, packed, and its digest."""
 
@@ -41,11 +54,12 @@ class CopiedManifest(Open):
     """A manifest in the local copy, whose small files stand beside it."""
 
     name: StrictStr
-    objects: dict[StrictStr, PackedObject]
+    objects: dict[Part, PackedObject]
 
 
 class Manifest(Open):
     """A manifest of a run under a URL."""
 
-    objects: dict[StrictStr, PackedObject]
+    format: Annotated[StrictInt, Field(le=1)] = 1
+    objects: dict[Part, PackedObject]
     records: dict[StrictStr, StrictStr]

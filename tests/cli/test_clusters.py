@@ -95,6 +95,13 @@ PROGRESS = {"updated": "2020-01-01T00:00:00+00:00", "runs": 1, "ended": True, "s
         ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {}, "records": {"spec.json": 5}}'),
         ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {}, "records": {"spec.json": "{"}}'),
         ("manifests/a/b/seed-0/000001.2-0001-00000000.json", b'{"objects": {"model": {}}, "records": {}}'),
+        *(
+            (
+                "manifests/a/b/seed-0/000001.2-0001-00000000.json",
+                json.dumps({"objects": {part: {"object": "o", "blake2b": "b"}}, "records": {}}).encode(),
+            )
+            for part in ("../../seed-1", "/etc", ".", "")
+        ),
     ],
 )
 def test_a_damaged_file_under_a_url_is_named(name, content, capsys):
@@ -105,6 +112,17 @@ def test_a_damaged_file_under_a_url_is_named(name, content, capsys):
         assert f"memory://damaged/{name} is damaged" in refused(capsys, "status", "memory://damaged")
     finally:
         files.rm("/damaged", recursive=True)
+
+
+def test_a_newer_manifest_is_refused(capsys):
+    files = fsspec.filesystem("memory")
+    try:
+        files.pipe_file("/newer/experiment.json", b'{"tasks": {}, "masks": ["full"], "seeds": []}')
+        name = "/newer/manifests/a/b/seed-0/000001.2-0001-00000000.json"
+        files.pipe_file(name, b'{"format": 99, "objects": {}, "records": {}}')
+        assert "newer hf-semfocus: format 99" in refused(capsys, "status", "memory://newer")
+    finally:
+        files.rm("/newer", recursive=True)
 
 
 def test_no_ray_installed_is_one_line(monkeypatch, tmp_path, capsys):
