@@ -37,7 +37,7 @@ def test_a_newcomer_reads_it_in_a_few_minutes():
         ("cost", lambda: readme.printed_section(stored("cost.txt"))),
         ("data", lambda: readme.printed_section(stored("data.txt"))),
         ("attention", lambda: readme.attention_section(stored("attention.txt"))),
-        ("costs", lambda: readme.costs_section(stored("cost.txt"), stored("attention.txt"))),
+        ("costs", lambda: readme.costs_section(*map(stored, ("cost.txt", "attention.txt", "attention_intel.txt")))),
         ("minilm", lambda: readme.minilm_section(stored("sparse_minilm/table.md"))),
         ("settings", lambda: readme.settings_section(readme.stored_settings())),
         ("claims", lambda: readme.claims_section(json.loads(stored("claims.json")))),

@@ -124,7 +124,7 @@ def update(options: argparse.Namespace) -> None:
         _copy_all([options.attention / name for name in names], RESULTS)
     if options.cost is not None or options.attention is not None:
         blocks["costs"] = costs_section(
-            *((RESULTS / f"{name}.txt").read_text("utf-8") for name in ("cost", "attention"))
+            *((RESULTS / f"{name}.txt").read_text("utf-8") for name in ("cost", "attention", "attention_intel"))
         )
     if options.minilm is not None:
         blocks["minilm"] = minilm_section((options.minilm / "table.md").read_text(encoding="utf-8"))
@@ -154,16 +154,20 @@ def printed_section(printed: str) -> str:
     return f"```text\n{printed.strip()}\n```"
 
 
-def costs_section(cost: str, attention: str) -> str:
-    """Cost in one line, from what `make benchmark` printed about a training step and about attention alone."""
+def costs_section(cost: str, *attention: str) -> str:
+    """Cost in one line, from what `make benchmark` printed about a training step and, on two processors, about attention alone."""
     step = re.search(r"^topk:5 .*?([\d.]+) x full", cost, re.MULTILINE)
-    alone = re.search(r"^topk:5 +4x2048  dense, time .*?  ([\d.]+) \(", attention, re.MULTILINE)
     assert step
-    assert alone
+    alone = []
+    for printed in attention:
+        ratio = re.search(r"^topk:5 +4x2048  dense, time .*?  ([\d.]+) \(", printed, re.MULTILINE)
+        processor = re.search(r"cpu \((.+)\), \d+ threads", printed)
+        assert ratio
+        assert processor
+        alone.append(f"{float(ratio[1]):.2f} times on {processor[1].replace('(R)', '').removesuffix(' Processor')}")
     return (
         f"On a CPU, a training step with `topk:5` takes {float(step[1]):.1f} times that with full attention at length 40; attention "
-        f"alone, at length 2,048, takes {float(alone[1]):.2f} times on an AMD EPYC and 0.73 times on an Intel Xeon. "
-        "[Benchmarks](docs/benchmarks.md)."
+        f"alone, at length 2,048, takes {' and '.join(alone)}. [Benchmarks](docs/benchmarks.md)."
     )
 
 
