@@ -105,11 +105,10 @@ class RayEngine(Engine):
     def _check_size(self) -> None:
         nodes = self._nodes()
         if not any(map(self._fit, nodes)):
-            sizes = Counter(
-                f"{node['Resources'].get('CPU', 0):g} CPUs and {node['Resources'].get('GPU', 0):g} GPUs"
-                for node in nodes
+            sizes = Counter((node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0)) for node in nodes)
+            has = ", ".join(
+                f"{count} with {cpus:g} CPUs and {gpus:g} GPUs" for (cpus, gpus), count in sorted(sizes.items())
             )
-            has = ", ".join(f"{count} with {size}" for size, count in sizes.items())
             raise ValueError(
                 f"a run asks for {self._wanted.cpus} CPUs and {self._wanted.gpus:g} GPUs, which no node has; "
                 f"the cluster's nodes: {has or 'none'}"
