@@ -68,28 +68,26 @@ def read_focus_runs(run_dir: Path) -> list[FocusRun]:
     Raises:
         ValueError: `run_dir` is no run directory, or cannot be read.
     """
-    focus_runs = []
-    for run in RunDirectory.read(run_dir).runs:
-        epochs = run.convergence("train") if run.counts else None
-        if epochs is None or not (epochs.reached or epochs.finished):
-            continue
-        start = (run.result and run.result.initial_attention) or untrained_attention(
-            RunSpec.from_dict(run.spec.to_json())
-        )
-        if start is None or start.entropy is None or start.dispersion_all is None:
-            raise ValueError(f"{run.folder} has inputs of one token, which have no entropy")
-        model = run.spec.model
-        normalizer = model.get("normalizer", "softmax")
-        kinds = (("qk_norm", model.get("qk_norm")), ("temperature", model.get("attention_scale") is not None))
-        kind = next((name for name, holds in kinds if holds), "gain") if normalizer == "softmax" else normalizer
-        focus_runs.append(
-            FocusRun(
-                run.spec.task, run.spec.seed, run.spec.mask, kind, start.attention_gain,
-                math.log(restricted_epochs(epochs, run.spec.training.epochs)), start.entropy,
-                start.dispersion_all, run.label, _change(run), not epochs.reached,
-            )
-        )  # fmt: skip
-    return focus_runs
+    return [known for run in RunDirectory.read(run_dir).runs if (known := focus_run(run)) is not None]
+
+
+def focus_run(run: Run) -> FocusRun | None:
+    """A run in the law's numbers; None for one that has not ended."""
+    epochs = run.convergence("train") if run.counts else None
+    if epochs is None or not (epochs.reached or epochs.finished):
+        return None
+    start = (run.result and run.result.initial_attention) or untrained_attention(RunSpec.from_dict(run.spec.to_json()))
+    if start is None or start.entropy is None or start.dispersion_all is None:
+        raise ValueError(f"{run.folder} has inputs of one token, which have no entropy")
+    model = run.spec.model
+    normalizer = model.get("normalizer", "softmax")
+    kinds = (("qk_norm", model.get("qk_norm")), ("temperature", model.get("attention_scale") is not None))
+    kind = next((name for name, holds in kinds if holds), "gain") if normalizer == "softmax" else normalizer
+    return FocusRun(
+        run.spec.task, run.spec.seed, run.spec.mask, kind, start.attention_gain,
+        math.log(restricted_epochs(epochs, run.spec.training.epochs)), start.entropy,
+        start.dispersion_all, run.label, _change(run), not epochs.reached,
+    )  # fmt: skip
 
 
 def _change(run: Run) -> str:

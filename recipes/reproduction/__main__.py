@@ -1,39 +1,92 @@
-"""Judges tier 1 from the stored comparisons `paper_*`, and writes the page, its numbers, its pictures and the README's table.
+"""Judges the tiers from the stored comparisons `paper_*`, and writes the page, its numbers, its pictures and the README's table.
 
 python -m recipes.reproduction      # recipes/results/paper_*/ → recipes/results/paper.md, paper.json and paper/*.png
+
+What the stored sweep of tier 3 says also goes where `semfocus advise` reads it.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from matplotlib.figure import Figure
+
+from hf_semfocus.cli.advise import STORED
 from hf_semfocus.files import atomic_write, write_json
 from hf_semfocus.report.files import render_figure
 
-from . import theory
+from ..focus_law import FocusRun
+from . import further, law, pictures, theory
 from .archive import RESULTS
 from .blocks import with_blocks
 from .page import counts, markdown, readme_table
-from .pictures import curves, reached
 from .records import StoredRun, read_stored
 from .tier1 import Tier, judge
 
 
-def write_page(stored: Mapping[str, Sequence[StoredRun]], results: Path) -> Tier:
-    """Writes `paper.json`, `paper.md` and the pictures in `paper/` below `results`, and returns what they tell."""
-    tier = judge(stored)
-    figures = {"curves": curves(stored), "reached": reached(tier)}
-    names = [name for name, figure in figures.items() if figure is not None]
+@dataclass(frozen=True)
+class Evidence:
+    """All that is stored: runs of tier 1 by task, the further tiers, runs of the law's sweep, the theory. What is not stored is empty."""
+
+    runs: Mapping[str, Sequence[StoredRun]]
+    further: Mapping[str, Sequence[further.Compared]]
+    swept: Sequence[FocusRun]
+    theory: Sequence[Mapping[str, Any]]
+
+    @cached_property
+    def tier(self) -> Tier:
+        """Tier 1, judged."""
+        return judge(self.runs)
+
+    @cached_property
+    def law(self) -> dict[str, Any] | None:
+        """The sweep, judged."""
+        return law.judge(self.swept) if self.swept else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `paper.json`; the theory has files of its own."""
+        return {**self.tier.to_dict(), "further": further.to_dict(self.further), "law": self.law}
+
+    def figures(self) -> dict[str, Figure | None]:
+        """By name; None where there is nothing to draw."""
+        return {
+            "curves": pictures.curves(self.runs),
+            "reached": pictures.reached(self.tier),
+            "law": pictures.law(self.swept),
+        }
+
+    def markdown(self, drawn: Sequence[str]) -> str:
+        """`paper.md`, with the pictures of these names."""
+        swept = law.section(self.law, "law" in drawn) if self.law else []
+        return markdown(self.tier, drawn, [*further.section(self.further), *swept, *theory.section(self.theory)])
+
+
+def read_evidence(results: Path) -> Evidence:
+    """What is stored below `results`.
+
+    Raises:
+        ValueError: a stored comparison cannot be read, or is not of the recipe that its name promises.
+    """
+    return Evidence(read_stored(results), further.read(results), law.read(results), theory.read(results))
+
+
+def write_page(evidence: Evidence, results: Path) -> None:
+    """Writes `paper.json`, `paper.md` and the pictures in `paper/` below `results`."""
+    figures = evidence.figures()
     for name, figure in figures.items():
         path = results / "paper" / f"{name}.png"
         if figure is not None:
             atomic_write(path, render_figure(figure, "png"))
         else:
             path.unlink(missing_ok=True)
-    write_json(results / "paper.json", tier.to_dict())
-    atomic_write(results / "paper.md", markdown(tier, names, theory.section(theory.read(results))))
-    return tier
+    write_json(results / "paper.json", evidence.to_dict())
+    atomic_write(
+        results / "paper.md", evidence.markdown([name for name, figure in figures.items() if figure is not None])
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,15 +103,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not options.results.is_dir():
             raise ValueError(f"{options.results} is no folder")
-        tier = write_page(read_stored(options.results), options.results)
+        evidence = read_evidence(options.results)
+        write_page(evidence, options.results)
         if options.results == RESULTS:
-            for path, text in with_blocks({"paper": readme_table(tier)}).items():
+            for path, text in with_blocks({"paper": readme_table(evidence.tier)}).items():
                 atomic_write(path, text)
+            if evidence.law:
+                write_json(STORED, evidence.law["summary"])
     except (ValueError, OSError) as error:
         print(f"reproduction: {error}", file=sys.stderr)
         return 2
-    counted = ", ".join(f"{number} {name}" for name, number in counts(tier).items())
-    print(f"{len(tier.claims)} claims: {counted}")
+    counted = ", ".join(f"{number} {name}" for name, number in counts(evidence.tier).items())
+    print(f"{len(evidence.tier.claims)} claims of tier 1: {counted}")
     return 0
 
 

@@ -46,8 +46,8 @@ STATUSES = {
 }
 
 
-def markdown(tier: Tier, pictures: Iterable[str] = (), theory: Iterable[str] = ()) -> str:
-    """`paper.md`, with the pictures of these names and the lines on the theory."""
+def markdown(tier: Tier, pictures: Iterable[str] = (), more: Iterable[str] = ()) -> str:
+    """Tier 1's page, with the pictures of these names, and what follows on it."""
     drawn = {name: f"![{words}](paper/{name}.png)" for name, words in PICTURES.items() if name in pictures}
     counted = sum(len(task.counted) for task in tier.tasks)
     lines = [
@@ -96,7 +96,7 @@ def markdown(tier: Tier, pictures: Iterable[str] = (), theory: Iterable[str] = (
             lines += ["", *_task(task, tier)]
     if not any(task.stored for task in tier.tasks):
         lines += ["", "Nothing is stored yet."]
-    lines += ["", *theory]
+    lines += ["", *more]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -157,9 +157,14 @@ def effect(claim: Claim) -> str:
     judged = claim.judgement
     if claim.scope is Scope.ALL:
         return f"{len(claim.tasks)} of {claim.of} tasks{': ' if claim.tasks else ''}{', '.join(claim.tasks)}"
+    return judged_text(judged, speed=claim.kind is Kind.FASTER)
+
+
+def judged_text(judged: Judgement, speed: bool = True) -> str:
+    """Estimate, interval and p of a speed-up, or of a difference in accuracy; a dash where nothing was tested."""
     if judged.p is None:
         return "–"
-    text = speed_text(judged) if claim.kind is Kind.FASTER else _difference_text(judged)
+    text = speed_text(judged) if speed else _difference_text(judged)
     holm = "" if judged.p_holm is None else f" (Holm {judged.p_holm:.2g})"
     return f"{text}, p = {judged.p:.2g}{holm}"
 

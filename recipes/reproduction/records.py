@@ -27,6 +27,7 @@ TASKS = tuple(task for task in PAPER_EPOCHS if task != "listops")
 LISTOPS = "listops"
 SEEDS = tuple(range(6))
 LISTOPS_SEEDS = (0, 1, 2)
+RECIPES = Path(__file__).parents[1] / "paper"
 LAST_EPOCHS = 5  # whose mean is a run's held-out accuracy
 
 Machine = Mapping[str, str | int]
@@ -162,16 +163,36 @@ def read_task(run_dir: Path, task: str) -> list[StoredRun]:
     Raises:
         ValueError: the folder is no comparison's, cannot be read, or holds runs of another recipe.
     """
-    runs = [run for run in RunDirectory.read(run_dir).runs if run.folder is not None]
     stored_runs = []
-    for run in runs:
+    for run in _runs(run_dir):
         name, mask, _ = run.key
         if name == task and mask in (BASELINE, MASK):
-            _check_recipe(run)
+            _check_recipe(run, _recipe(), stored_name(task))
             stored_runs.append(StoredRun(run, _machines(run)))
     if not stored_runs:
         raise ValueError(f"{run_dir} holds no run of {task} with {BASELINE} or {MASK}")
     return stored_runs
+
+
+def read_tier(results: Path, name: str) -> list[StoredRun]:
+    """The runs of a further tier, recipes/paper/NAME.yaml, checked against it; none where it is not stored.
+
+    Raises:
+        ValueError: it cannot be read, or is not of that recipe.
+    """
+    folder = results / stored_name(name)
+    if not (folder / ARCHIVE).is_file():
+        return []
+    asked = Experiment.from_yaml(RECIPES / f"{name}.yaml")
+    with tempfile.TemporaryDirectory() as temporary:
+        runs = _runs(unpack(folder, Path(temporary) / name))
+        for run in runs:
+            _check_recipe(run, asked, folder.name)
+        return [StoredRun(run, _machines(run)) for run in runs]
+
+
+def _runs(run_dir: Path) -> list[Run]:
+    return [run for run in RunDirectory.read(run_dir).runs if run.folder is not None]
 
 
 @cache
@@ -179,9 +200,9 @@ def _recipe() -> Experiment:
     return preset("paper")
 
 
-def _check_recipe(run: Run) -> None:
+def _check_recipe(run: Run, recipe: Experiment, name: str) -> None:
     task, mask, seed = run.key
-    asked = json.loads(json.dumps(_recipe().spec(task, mask, seed).to_dict()))
+    asked = json.loads(json.dumps(recipe.spec(task, mask, seed).to_dict()))
     ran = run.spec.to_json()
     if task == LISTOPS:  # its length is what a machine can pay for (tier 4)
         ran["length"] = asked["length"]
@@ -189,7 +210,7 @@ def _check_recipe(run: Run) -> None:
     if differs is None and ran["training"]["epochs"] != asked["training"]["epochs"]:
         differs = f"training.epochs: {ran['training']['epochs']} there, {asked['training']['epochs']} asked"
     if differs is not None:
-        raise ValueError(f"{stored_name(task)}: {mask}, seed {seed} is not of the paper's recipe ({differs})")
+        raise ValueError(f"{name}: {mask}, seed {seed} is not of the paper's recipe ({differs})")
 
 
 def _machines(run: Run) -> tuple[Machine, ...]:
@@ -203,8 +224,10 @@ def _machines(run: Run) -> tuple[Machine, ...]:
     return tuple(machines)
 
 
-def task_record(task: str, stored: Iterable[StoredRun] | None, seeds: Iterable[int] = SEEDS) -> TaskRecord:
-    """Pairs of the runs that are stored; None: nothing is."""
+def task_record(
+    task: str, stored: Iterable[StoredRun] | None, seeds: Iterable[int] = SEEDS, mask: str = MASK
+) -> TaskRecord:
+    """Pairs of the runs of `mask` and of full attention that are stored; None: nothing is."""
     by_key = {(own.run.label, own.run.spec.seed): own for own in stored or ()}
     asked = tuple(seeds)
     more = sorted({seed for _, seed in by_key} - set(asked))
@@ -212,26 +235,26 @@ def task_record(task: str, stored: Iterable[StoredRun] | None, seeds: Iterable[i
         task,
         PAPER_EPOCHS[task],
         stored is not None,
-        tuple(_pair(seed, by_key) for seed in asked),
-        tuple(_pair(seed, by_key) for seed in more),
+        tuple(_pair(seed, by_key, mask) for seed in asked),
+        tuple(_pair(seed, by_key, mask) for seed in more),
     )
 
 
-def _pair(seed: int, runs: Mapping[tuple[str, int], StoredRun]) -> Pair:
-    both = [runs.get((mask, seed)) for mask in (BASELINE, MASK)]
-    baseline, mask = (_record(stored_run) for stored_run in both)
-    machines = [*baseline.machines, *mask.machines]
+def _pair(seed: int, runs: Mapping[tuple[str, int], StoredRun], mask: str) -> Pair:
+    both = [runs.get((label, seed)) for label in (BASELINE, mask)]
+    baseline, sparse = (_record(stored_run) for stored_run in both)
+    machines = [*baseline.machines, *sparse.machines]
     gap = None
-    if not (baseline.ended and mask.ended):
+    if not (baseline.ended and sparse.ended):
         gap = Gap.RUN_MISSING
-    elif not (baseline.machines and mask.machines):
+    elif not (baseline.machines and sparse.machines):
         gap = Gap.MACHINE_UNKNOWN
     elif not all(same_machine(first, second) for first, second in combinations(machines, 2)):
         gap = Gap.TWO_MACHINES
     histories = [stored_run.run.values("heldout_accuracy") if stored_run else [] for stored_run in both]
     epoch = min(map(len, histories))
     common = (histories[0][epoch - 1], histories[1][epoch - 1]) if epoch else None
-    return Pair(seed, baseline, mask, common, gap)
+    return Pair(seed, baseline, sparse, common, gap)
 
 
 def _record(stored: StoredRun | None) -> RunRecord:

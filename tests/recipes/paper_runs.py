@@ -12,14 +12,14 @@ PAPER = preset("paper")
 CHANCE = {"solve_equation": 0.2, "cycle_navigation": 0.2, "modular_arithmetic_brackets": 0.2, "listops": 0.1}
 
 
-def write_comparison(folder, task, outcomes, heldout=0.99, machines=None):
+def write_comparison(folder, task, outcomes, heldout=0.99, machines=None, paper=PAPER):
     """A run directory of `task` with `outcomes` {mask: [a seed: epoch of τ, None, "unfinished:12", "diverged:3", "failed", "missing"]}.
 
+    `paper`: the experiment of which it is a part.
     `heldout`: held-out accuracy once learnt, or {mask: [a seed: …]}; `machines`: {(mask, seed): record}.
     """
     folder = Path(folder)
     seeds = tuple(range(len(next(iter(outcomes.values())))))
-    paper = PAPER
     experiment = replace(paper, tasks={task: paper.tasks[task]}, masks=tuple(outcomes), seeds=seeds)
     folder.mkdir(parents=True)
     values = {"format": 1, "machine": MACHINE, "versions": {"torch": "2.13.0"}, **experiment.to_dict()}

@@ -1,0 +1,99 @@
+"""The further tiers of `docs/protocol.md` in which each mask stands beside full attention: judged, or shown where seeds are few."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hf_semfocus.comparison.paired_tests import Judgement, judge_speed
+from hf_semfocus.text import plural
+
+from .page import VERDICTS, epochs, judged_text
+from .records import BASELINE, SEEDS, TaskRecord, read_tier, stored_name, task_record
+
+TIERS = {
+    "tier2": "Other masks (tier 2)",
+    "tier5_gelu": "GELU instead of ReLU (tier 5)",
+    "tier5_mish": "Mish instead of ReLU (tier 5)",
+    "tier5_adam": "Adam instead of SGD (tier 5)",
+    "tier6": "Input-agnostic masks on the long tasks (tier 6)",
+    "heavy_hitters": "Other heavy hitters, and controls",
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A mask beside full attention on a task: its pairs by seed, and the verdict of `faster:TASK`."""
+
+    mask: str
+    record: TaskRecord
+    judgement: Judgement
+
+
+def read(results: Path) -> dict[str, list[Compared]]:
+    """What is stored of each tier, by its name.
+
+    Raises:
+        ValueError: a stored comparison cannot be read, or is not of its tier's recipe.
+    """
+    tiers = {}
+    for name in TIERS:
+        if stored := read_tier(results, name):
+            compared = []
+            for task, mask in dict.fromkeys((own.run.spec.task, own.run.label) for own in stored):
+                if mask != BASELINE:
+                    of_task = [own for own in stored if own.run.spec.task == task]
+                    record = task_record(task, of_task, SEEDS, mask)
+                    compared.append(
+                        Compared(mask, record, judge_speed([pair.convergences for pair in record.counted]))
+                    )
+            tiers[name] = compared
+    return tiers
+
+
+def to_dict(tiers: Mapping[str, Sequence[Compared]]) -> dict[str, Any]:
+    """Plain values, ready for JSON."""
+    return {name: [asdict(one) for one in compared] for name, compared in tiers.items()}
+
+
+def section(tiers: Mapping[str, Sequence[Compared]]) -> list[str]:
+    """Lines of Markdown: a part a tier, none where nothing is stored."""
+    lines: list[str] = []
+    for name, compared in tiers.items():
+        folder = stored_name(name)
+        lines += [
+            f"## {TIERS[name]}",
+            "",
+            f"Each beside `{BASELINE}` of the same seeds, as in tier 1; fewer than six pairs are shown, not tested. "
+            f"All runs: [{folder}]({folder}/README.md).",
+            "",
+            f"| task | mask | epochs, by seed | epochs of `{BASELINE}` | speed-up [95 % interval] | verdict | "
+            f"held-out, mask / `{BASELINE}` |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+            *(_row(one) for one in compared),
+            "",
+        ]
+    return lines
+
+
+def _row(one: Compared) -> str:
+    pairs, counted = [pair for pair in one.record.pairs if pair.mask.trained], one.record.counted
+    by_seed = [", ".join(epochs(getattr(pair, side)) for pair in pairs) for side in ("mask", "baseline")]
+    heldout = [
+        f"{fmean(value for pair in counted if (value := getattr(pair, side).heldout) is not None):.3f}"
+        for side in ("mask", "baseline")
+        if counted
+    ]
+    verdict = VERDICTS[one.judgement.verdict]
+    if len(counted) < len(SEEDS):
+        verdict += f" ({plural(len(counted), 'pair')})"
+    cells = (
+        one.record.name,
+        f"`{one.mask}`",
+        *by_seed,
+        judged_text(one.judgement),
+        verdict,
+        " / ".join(heldout) or "–",
+    )
+    return f"| {' | '.join(cells)} |"
