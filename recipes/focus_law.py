@@ -9,6 +9,7 @@ y is the logarithm of a run's restricted epochs to τ. Runs are those of two mas
 import argparse
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -79,8 +80,7 @@ def focus_run(run: Run) -> FocusRun | None:
     start = (run.result and run.result.initial_attention) or untrained_attention(RunSpec.from_dict(run.spec.to_json()))
     if start is None or start.entropy is None or start.dispersion_all is None:
         raise ValueError(f"{run.folder} has inputs of one token, which have no entropy")
-    model = run.spec.model
-    normalizer = model.get("normalizer", "softmax")
+    model, normalizer = run.spec.model, run.spec.model.get("normalizer", "softmax")
     kinds = (("qk_norm", model.get("qk_norm")), ("temperature", model.get("attention_scale") is not None))
     kind = next((name for name, holds in kinds if holds), "gain") if normalizer == "softmax" else normalizer
     return FocusRun(
@@ -327,11 +327,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         runs = [run for folder in options.run_dirs for run in read_focus_runs(folder)]
-        keys = [(run.task, run.label, run.seed) for run in runs]
-        if twice := next((key for key in keys if keys.count(key) > 1), None):
+        count = Counter((run.task, run.label, run.seed) for run in runs)
+        if twice := next((key for key in count if count[key] > 1), None):
             raise ValueError(f"two folders hold the run {twice}; give each run once")
-        command = " ".join(["python recipes/focus_law.py", *(folder.name for folder in options.run_dirs)])
-        result = summary(runs, command)
+        result = summary(runs, " ".join(["python recipes/focus_law.py", *(path.name for path in options.run_dirs)]))
         if options.output is not None:
             write_json(options.output, result)
     except (ValueError, OSError) as error:
@@ -344,8 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{group['censored']} censored)  H {group['entropy']:.3f}  δ {group['dispersion']:.2f}"
         )
     for name, judged in result["judgements"].items():
-        shown = "not tested: the sweep is not complete" if judged is None else judged.get("verdict", judged)
-        print(f"{name}: {shown}")
+        print(f"{name}: {judged.get('verdict', judged) if judged else 'not tested: the sweep is not complete'}")
 
 
 if __name__ == "__main__":

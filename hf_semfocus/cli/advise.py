@@ -82,6 +82,8 @@ def looks(spec: "RunSpec", start: "AttentionRecord") -> str:
 
 def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, Any] | None) -> str:
     """The second sentence: the change with the largest lower end of its interval among those that are supported."""
+    from ..text import plural
+
     if evidence is None:
         return "No change is advised: no comparison of changes is stored (`recipes/focus_law.py` makes one)."
     low, high = evidence["baseline_entropy"]
@@ -91,20 +93,22 @@ def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, A
             "no change here."
         )
     known = spec.task in evidence["tasks"]
+    if not known and len(evidence["tasks"]) == 1:
+        return f"The stored evidence is of {evidence['tasks'][0]} alone, so it supports no change here."
     changes = [change for change in evidence["changes"] if change["task"] == (spec.task if known else None)]
     tried = [change for change in changes if change["verdict"] != "not_tested"]
     where = (
         f"on {spec.task}" if known else f"on {', '.join(evidence['tasks'])} together (there is none on {spec.task})"
     )
-    about = f"the {len(tried)} changes that the stored evidence compares with full attention {where}"
+    about = f"the {plural(len(tried), 'change')} that the stored evidence compares with full attention {where}"
     better = [change for change in tried if change["verdict"] == "supported"]
     if not better:
         return f"None of {about} is supported as faster."
     best = max(better, key=lambda change: change["low"])
     return (
-        f"Of {about}, {len(better)} are supported as faster, each judged alone at 5 %, and the clearest is `{best['change']}`: "
-        f"{best['estimate_low']:.2f} times as fast to 95 % training accuracy ({best['n']} pairs of runs at the paper's recipe, 95 % "
-        f"interval {best['low']:.2f} to {best['high']:.2f})."
+        f"Of {about}, {len(better)} {'is' if len(better) == 1 else 'are'} supported as faster, each judged alone at 5 %, and the "
+        f"clearest is `{best['change']}`: {best['estimate_low']:.2f} times as fast to 95 % training accuracy ({best['n']} pairs of "
+        f"runs at the paper's recipe, 95 % interval {best['low']:.2f} to {best['high']:.2f})."
     )
 
 

@@ -220,19 +220,19 @@ def paper(found: Mapping[str, Any], theme: Theme = LIGHT) -> Figure | None:
     figure = Figure(figsize=(9.6, 3.2), layout="constrained", facecolor=theme.paper)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False).flat, names, strict=True):
         prepare(axes, theme)
-        own = [row for row in rows if row["quantity"] == name]
-        places = range(len(own))
-        dots = [(place, value) for place, row in enumerate(own) for value in row["ours"]]
+        of_name = [row for row in rows if row["quantity"] == name]
+        places = range(len(of_name))
+        dots = [(place, value) for place, row in enumerate(of_name) for value in row["ours"]]
         colour = mask_styles(["full", "topk:5"], "full", theme)[
             "full" if name == "dispersion_full" else "topk:5"
         ].colour
         axes.plot(*zip(*dots, strict=True), "o", color=colour, markersize=4, alpha=0.6, markeredgewidth=0)
-        axes.plot(places, [row["paper"] for row in own], "x", color=theme.ink, markersize=7)
+        axes.plot(places, [row["paper"] for row in of_name], "x", color=theme.ink, markersize=7)
         axes.set_yscale("log")
         if name != "separation":  # over many decades powers of ten say more
             plain_log_ticks(axes.yaxis)
-        axes.set_xticks(places, [f"{row['level']} %" for row in own])
-        axes.set_xlim(-0.5, len(own) - 0.5)
+        axes.set_xticks(places, [f"{row['level']} %" for row in of_name])
+        axes.set_xlim(-0.5, len(of_name) - 0.5)
         axes.set_title(AT_PERCENTILES[name], **title_style(theme))
     _note(figure, f"{found['task']}: crosses: the paper, one seed; dots: our models", theme)
     return figure

@@ -177,9 +177,9 @@ def slopes_by_mask(slices: Sequence[Mapping[str, Any]]) -> dict[str, list[list[f
     """For each mask and half-width the medians over models and directions of the percentiles."""
     found = {}
     for mask in dict.fromkeys(entry["mask"] for entry in slices):
-        own = [entry["slopes"] for entry in slices if entry["mask"] == mask]
+        of_mask = [entry["slopes"] for entry in slices if entry["mask"] == mask]
         found[mask] = [
-            [middle(values) or 0.0 for values in zip(*rows, strict=True)] for rows in zip(*own, strict=False)
+            [middle(values) or 0.0 for values in zip(*rows, strict=True)] for rows in zip(*of_mask, strict=False)
         ]
     return found
 
@@ -198,7 +198,7 @@ def _slice_table(slices: Sequence[Mapping[str, Any]]) -> RenderableType:
         ]
         for mask in others:
             pairs = zip(by_mask[mask][place], by_mask["full"][place], strict=True)
-            rows.append([f"{mask} / full", *(number(own / full if full else None) for own, full in pairs), ""])
+            rows.append([f"{mask} / full", *(number(slope / full if full else None) for slope, full in pairs), ""])
         for row, cells in enumerate(rows):
             table.add_row("" if row else f"{width:g}", *cells, end_section=row == len(rows) - 1)
     note = Text(

@@ -72,9 +72,9 @@ def _points(
     rows: Sequence[Mapping[str, Any]], mask: str, implementation: str, cost: Any
 ) -> tuple[list[int], list[float]]:
     """Lengths, ascending, and the cost a token at each."""
-    own = [row for row in rows if (row["mask"], row["implementation"]) == (mask, implementation)]
-    own.sort(key=lambda row: row["length"])
-    return [row["length"] for row in own], [cost(row) / (row["batch"] * row["length"]) for row in own]
+    points = [row for row in rows if (row["mask"], row["implementation"]) == (mask, implementation)]
+    points.sort(key=lambda row: row["length"])
+    return [row["length"] for row in points], [cost(row) / (row["batch"] * row["length"]) for row in points]
 
 
 def _length_ticks(axes: Axes, lengths: Sequence[int]) -> None:

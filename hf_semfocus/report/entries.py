@@ -48,18 +48,18 @@ def entries_of(summary: Summary) -> list[Entry]:
     entries = []
     for row in table_rows(summary):
         key = row.task, row.mask
-        finding, own = found.get(key), speedups.get(key, {})
+        finding, by_quantity = found.get(key), speedups.get(key, {})
         verdict = "none"
         if finding and finding.verdict != "no pair":
             verdict = {"open": "undecided"}.get(finding.verdict, finding.verdict.partition(" ")[0])
-        speed = own.get("train")
+        speed = by_quantity.get("train")
         order = {
             "epochs": _median_epochs(summary, *key),
             "speed": _middle(speed) if speed else None,
             "heldout": aggregates[key].final_heldout_mean,
         }
         sure = bool(speed and speed.interval_kind in INTERVALS and finding and finding.verdict in ("faster", "slower"))
-        entries.append(Entry(row, finding, own, verdict, sure, short(speed), order))
+        entries.append(Entry(row, finding, by_quantity, verdict, sure, short(speed), order))
     return entries
 
 
@@ -113,9 +113,9 @@ def sentence_of(summary: Summary, entries: Sequence[Entry]) -> str:
             f"{verdict.capitalize()}: " + ", ".join(
                 entry.row.mask + ("" if one_task else f" on {entry.row.task}")
                 + (f" ({entry.short})" if entry.speedups["train"]["estimate"] is not None else "")
-                for entry in own
+                for entry in group
             )
-            for verdict, own in sorted(by_verdict.items())
+            for verdict, group in sorted(by_verdict.items())
         ]  # fmt: skip
         said[-1] += f". {DECIDES_NOTHING}" if any(verdict in ONE_PAIR for verdict in by_verdict) else ""
         where = f"On {summary.tasks[0].name}, " if one_task else f"On {plural(len(summary.tasks), 'task')}, "

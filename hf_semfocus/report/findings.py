@@ -41,9 +41,9 @@ def findings(summary: Summary) -> list[Finding]:
         if entry.quantity != "train":
             continue
         key = entry.task, entry.mask
-        own, base = aggregates[key], aggregates.get((entry.task, summary.baseline))
-        verdict, text = _speed(summary, entry, own, tasks[entry.task].tau)
-        text += _heldout(own, base, tasks[entry.task], summary.baseline)
+        aggregate, base = aggregates[key], aggregates.get((entry.task, summary.baseline))
+        verdict, text = _speed(summary, entry, aggregate, tasks[entry.task].tau)
+        text += _heldout(aggregate, base, tasks[entry.task], summary.baseline)
         found.append(Finding(*key, verdict, text, blind_warning(reaches.get(key))))
     return found
 
@@ -59,17 +59,19 @@ def headline(summary: Summary) -> str:
     if not by_mask:
         return f"Only {summary.baseline} was run: there is nothing to compare."
     parts = []
-    for mask, own in by_mask.items():
-        verdicts = ["open" if finding.verdict == "no pair" else finding.verdict for finding in own]
+    for mask, of_mask in by_mask.items():
+        verdicts = ["open" if finding.verdict == "no pair" else finding.verdict for finding in of_mask]
         words = [f"{word} on {verdicts.count(word)}" for word in VERDICTS if word in verdicts]
-        blind = sum(bool(finding.warning) for finding in own)
+        blind = sum(bool(finding.warning) for finding in of_mask)
         note = f" (cannot see the whole input on {blind})" if blind else ""
         if len(verdicts) == 1:  # "on 1" says nothing where there is one task
             words, note = verdicts, note.replace(" on 1", "")
         parts.append(f"{mask} {', '.join(words)}{note}")
     count = plural(len(summary.tasks), "task")
     seeds = plural(len(summary.seeds), "seed")
-    alone = f" {DECIDES_NOTHING}." if any(one.verdict in ONE_PAIR for own in by_mask.values() for one in own) else ""
+    alone = (
+        f" {DECIDES_NOTHING}." if any(one.verdict in ONE_PAIR for group in by_mask.values() for one in group) else ""
+    )
     return f"Against {summary.baseline}, over {count} and {seeds}: {'; '.join(parts)}.{alone}"
 
 
@@ -84,7 +86,7 @@ def blind_warning(reach: ReachEntry | None) -> str:
     )
 
 
-def _speed(summary: Summary, entry: SpeedUpEntry, own: Aggregate, tau: float | None) -> tuple[str, str]:
+def _speed(summary: Summary, entry: SpeedUpEntry, aggregate: Aggregate, tau: float | None) -> tuple[str, str]:
     baseline, words = summary.baseline, speed_up_words(entry)
     goal, n = f"{percent(tau)} training accuracy", entry.n_pairs
     if n == 0:
@@ -108,7 +110,7 @@ def _speed(summary: Summary, entry: SpeedUpEntry, own: Aggregate, tau: float | N
             )
         return "open", (f"No clear difference in epochs to {goal}: {words} over {pairs}; {_counts(entry)} ({epochs}).")
     too_few = f" {DECIDES_NOTHING}." if n == 1 else " Too few pairs for an interval." if n == 2 else ""
-    never = own.n_reached == 0 and own.n_failed + own.n_unfinished < own.n_runs
+    never = aggregate.n_reached == 0 and aggregate.n_failed + aggregate.n_unfinished < aggregate.n_runs
     did_not = f"Did not reach {goal} in any run ({epochs})" if never else ""
     start = f"{did_not}. " if did_not else ""
     after = "" if did_not else f" ({epochs})"
@@ -134,10 +136,10 @@ def _counts(entry: SpeedUpEntry) -> str:
     return f"{direction_counts(entry.pairs)} of {plural(entry.n_pairs, 'pair')}"
 
 
-def _heldout(own: Aggregate, base: Aggregate | None, task: TaskEntry, baseline: str) -> str:
-    if own.final_heldout_mean is None:
+def _heldout(aggregate: Aggregate, base: Aggregate | None, task: TaskEntry, baseline: str) -> str:
+    if aggregate.final_heldout_mean is None:
         return ""
-    text = f" Held-out accuracy at the end {accuracy(own.final_heldout_mean)}"
+    text = f" Held-out accuracy at the end {accuracy(aggregate.final_heldout_mean)}"
     if base and base.final_heldout_mean is not None:
         text += f" ({baseline} {accuracy(base.final_heldout_mean)}; chance {accuracy(task.chance)}"
         if task.majority_accuracy is not None:

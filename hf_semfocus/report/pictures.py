@@ -89,8 +89,8 @@ def speedups(summary: Summary, theme: Theme = LIGHT) -> Figure | None:
     figure = Figure(figsize=(9.6, 0.36 * height + 1.1), layout="constrained", facecolor=theme.paper)
     left, right = figure.subplots(1, 2, sharey=True, sharex=True)
     for axes, quantity in ((left, "train"), (right, "heldout")):
-        own = [e for e in entries if e.quantity == quantity and (e.task, e.mask) in telling]
-        _speedup_panel(axes, own, places, styles, theme)
+        shown = [e for e in entries if e.quantity == quantity and (e.task, e.mask) in telling]
+        _speedup_panel(axes, shown, places, styles, theme)
         taus = {task.tau if quantity == "train" else task.heldout_tau for task in summary.tasks}
         tau = percent(taus.pop() if len(taus) == 1 else None)
         axes.set_title(f"to {tau} {'training' if quantity == 'train' else 'held-out'} accuracy", **title_style(theme))

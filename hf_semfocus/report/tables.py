@@ -106,10 +106,10 @@ def terminal_table(summary: Summary) -> RenderableType:
         parts.append(Text(summary.note, style="italic"))
     rows = table_rows(summary)
     for task in summary.tasks:
-        own = [row for row in rows if row.task == task.name]
-        parts += [Text(), _task_table(task, own, summary)]
-        parts += [Text(f"  ! {row.mask}: {row.troubles}", style="yellow") for row in own if row.troubles]
-        blind = [row for row in own if row.sees_all is False]
+        of_task = [row for row in rows if row.task == task.name]
+        parts += [Text(), _task_table(task, of_task, summary)]
+        parts += [Text(f"  ! {row.mask}: {row.troubles}", style="yellow") for row in of_task if row.troubles]
+        blind = [row for row in of_task if row.sees_all is False]
         if blind:
             names = ", ".join(f"{row.mask} ({row.reach})" for row in blind)
             parts.append(Text(f"  ! cannot see the whole input: {names}; no benefit there may mean that", "yellow"))

@@ -71,8 +71,8 @@ def matched_panel(axes: Axes, summary: Summary, task: str, theme: Theme = LIGHT)
         for pair in entry.pairs:
             lines.setdefault(baseline, []).append((pair.losses, pair.base))
             lines.setdefault(entry.mask, []).append((pair.losses, pair.own))
-    for mask, own in lines.items():
-        losses, values = _on_one_grid(own)
+    for mask, pairs in lines.items():
+        losses, values = _on_one_grid(pairs)
         looks: dict[str, Any] = {"color": styles[mask].colour, "gid": f"mask:{mask}"}
         axes.fill_between(losses, values.min(0), values.max(0), alpha=0.14, linewidth=0, **looks)
         axes.plot(losses, np.ma.median(values, axis=0), linewidth=1.7, marker=styles[mask].marker, markevery=6,

@@ -22,7 +22,8 @@ def change(label, task, verdict, low=1.2):
 
 
 def evidence(*changes, entropy=(0.98, 1.0)):
-    return {"format": 1, "tasks": ["even_pairs"], "baseline_entropy": list(entropy), "changes": list(changes)}
+    tasks = sorted({change["task"] for change in changes} - {None}) or ["even_pairs"]
+    return {"format": 1, "tasks": tasks, "baseline_entropy": list(entropy), "changes": list(changes)}
 
 
 def said(capsys, *arguments):
@@ -73,13 +74,16 @@ def test_a_run_and_its_checkpoint_tell_the_attention_of_their_start(what, nothin
     ("task", "mask", "found", "words"),
     [
         ("even_pairs", "full", [change("a", "even_pairs", "undecided"), change("b", None, "supported")],
-         "None of the 1 changes that the stored evidence compares with full attention on even_pairs is supported"),
+         "None of the 1 change that the stored evidence compares with full attention on even_pairs is supported"),
         ("even_pairs", "full", [change("a", "even_pairs", "supported", 1.2), change("b", "even_pairs", "supported", 1.9),
                                 change("c", "even_pairs", "contradicted"), change("d", "even_pairs", "not_tested")],
          "Of the 3 changes that .* on even_pairs, 2 are supported as faster, each judged alone at 5 %, and the clearest is "
          r"`--set model\.x=b`: 2\.85 times as fast .* \(6 pairs of runs at the paper's recipe, 95 % interval 1\.90 to 3\.80\)\."),
+        ("cycle_navigation", "full", [change("a", "even_pairs", "supported"), change("b", None, "supported"),
+                                      change("c", "parity_check", "undecided")],
+         r"Of the 1 change .* on even_pairs, parity_check together \(there is none on cycle_navigation\), 1 is .*model\.x=b"),
         ("cycle_navigation", "full", [change("a", "even_pairs", "supported"), change("b", None, "supported")],
-         r"Of the 1 changes .* on even_pairs together \(there is none on cycle_navigation\), 1 are .*model\.x=b"),
+         "The stored evidence is of even_pairs alone, so it supports no change here."),
         ("even_pairs", "topk:5", [change("a", "even_pairs", "supported")], "which this is not, so it supports no change"),
     ],
 )  # fmt: skip
