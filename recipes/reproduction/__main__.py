@@ -20,7 +20,7 @@ from hf_semfocus.files import atomic_write, write_json
 from hf_semfocus.report.files import render_figure
 
 from ..focus_law import FocusRun
-from . import further, law, pictures, theory
+from . import further, law, pictures, plateaus, theory
 from .archive import RESULTS
 from .blocks import with_blocks
 from .page import counts, markdown, readme_table
@@ -43,13 +43,19 @@ class Evidence:
         return judge(self.runs)
 
     @cached_property
+    def plateaus(self) -> list[plateaus.Split]:
+        """Where the epochs of tier 1 went."""
+        return plateaus.splits(self.tier.tasks, self.runs)
+
+    @cached_property
     def law(self) -> dict[str, Any] | None:
         """The sweep, judged."""
         return law.judge(self.swept) if self.swept else None
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `paper.json`; the theory has files of its own."""
-        return {**self.tier.to_dict(), "further": further.to_dict(self.further), "law": self.law}
+        more = {"plateaus": plateaus.to_dict(self.plateaus), "further": further.to_dict(self.further), "law": self.law}
+        return {**self.tier.to_dict(), **more}
 
     def figures(self) -> dict[str, Figure | None]:
         """By name; None where there is nothing to draw."""
@@ -61,8 +67,9 @@ class Evidence:
 
     def markdown(self, drawn: Sequence[str]) -> str:
         """`paper.md`, with the pictures of these names."""
-        swept = law.section(self.law, "law" in drawn) if self.law else []
-        return markdown(self.tier, drawn, [*further.section(self.further), *swept, *theory.section(self.theory)])
+        more = [*plateaus.section(self.plateaus), *further.section(self.further)]
+        more += law.section(self.law, "law" in drawn) if self.law else []
+        return markdown(self.tier, drawn, [*more, *theory.section(self.theory)])
 
 
 def read_evidence(results: Path) -> Evidence:

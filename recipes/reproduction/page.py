@@ -160,11 +160,11 @@ def effect(claim: Claim) -> str:
     return judged_text(judged, speed=claim.kind is Kind.FASTER)
 
 
-def judged_text(judged: Judgement, speed: bool = True) -> str:
-    """Estimate, interval and p of a speed-up, or of a difference in accuracy; a dash where nothing was tested."""
+def judged_text(judged: Judgement, speed: bool = True, digits: int = 3) -> str:
+    """Estimate, interval and p of a speed-up, or of a difference with so many decimals; a dash where nothing was tested."""
     if judged.p is None:
         return "–"
-    text = speed_text(judged) if speed else _difference_text(judged)
+    text = speed_text(judged) if speed else _difference_text(judged, digits)
     holm = "" if judged.p_holm is None else f" (Holm {judged.p_holm:.2g})"
     return f"{text}, p = {judged.p:.2g}{holm}"
 

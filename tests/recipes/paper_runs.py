@@ -61,6 +61,7 @@ def write_run(folder, spec, outcome, heldout, machine):
                 "heldout_accuracy": min(
                     1.0, (heldout if learnt else chance + way * (heldout - chance) * 0.9) + wobble
                 ),
+                "running_accuracy": chance + way * (1 - chance),
                 "running_loss": math.log(1 / chance) * (1 - 0.95 * way) + wobble,
                 "train_loss": 0.1,
                 "heldout_loss": None if kind == "diverged" and epoch == epochs else 0.1,

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import PAPER_EPOCHS
 from hf_semfocus.text import number
 from recipes.focus_law import FocusRun
-from recipes.reproduction import law, page, pictures, theory
+from recipes.reproduction import law, page, pictures, plateaus, theory
 from recipes.reproduction.__main__ import main, read_evidence, write_page
 from recipes.reproduction.archive import store, unpack
 from recipes.reproduction.records import TASKS, Gap, read_task, stored_name
@@ -217,6 +218,10 @@ def check_numbers(tier, folders):
             {"listops"} if sum(runs["listops"]["full", seed]["generalised"] for seed in range(3)) >= 2 else set()
         )
         assert set(told["generalises_on_4"]["tasks"]) == general
+
+
+def as_json_values(judged):
+    return json.loads(json.dumps(asdict(judged), allow_nan=False))
 
 
 def as_json(tier):
@@ -433,6 +438,23 @@ def test_the_law_has_a_panel_a_task_and_a_mark_a_run():
     assert sum(len(line.get_xdata()) == 1 for line in axes.lines) == len(runs)
     assert {text.get_text() for text in axes.texts} == {"gain 1", "gain 2"}
     assert pictures.law([]) is None
+
+
+def test_epochs_are_split_into_plateau_and_climb(whole, tier):
+    stored = {task: read_task(folder, task) for task, folder in whole.items()}
+    splits = {one.task: one for one in plateaus.splits(tier.tasks, stored)}
+    # Accuracy is 0.5 + 0.5 (epoch / τ's epoch)³, and the majority class 0.51: above 0.61 from 0.604 of the way on.
+    ends = EPOCHS["even_pairs"]
+    expected = {mask: [math.ceil(0.22 ** (1 / 3) * end) for end in ends[mask]] for mask in MASKS}
+    told = splits["even_pairs"]
+    assert told.plateaus == {mask: tuple(values) for mask, values in expected.items()}
+    assert told.climbs["full"] == tuple(end - first for end, first in zip(ends["full"], expected["full"], strict=True))
+    logs = [math.log(a / b) for a, b in zip(expected["full"], expected["topk:5"], strict=True)]
+    check_values(as_json_values(told.plateau), logs, exponent=True)
+    check_values(as_json_values(told.climb), [a - b for a, b in zip(*told.climbs.values(), strict=True)])
+    assert splits["missing_duplicate_string"].seeds == (0, 1, 3, 4, 5)  # full attention did not learn it with seed 2
+    assert "| even_pairs | 22, 25, 19, 31, 27, 23 |" in "\n".join(plateaus.section(list(splits.values())))
+    assert plateaus.section([]) == []
 
 
 def stored_tier(results, name, task, outcomes):

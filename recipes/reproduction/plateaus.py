@@ -1,0 +1,96 @@
+"""Where a run's epochs go: those near chance (the plateau), and those from there to τ (the climb). Exploration, see the diary."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
+from hf_semfocus.training.run_files import Run
+
+from .page import judged_text
+from .records import BASELINE, MASK, Pair, StoredRun, TaskRecord
+
+ABOVE = 0.1  # of running accuracy over chance or the majority class: a run that has it has left the plateau
+
+
+@dataclass(frozen=True)
+class Split:
+    """A task's pairs of which both runs reached τ.
+
+    Args:
+        seeds: of these pairs.
+        plateaus, climbs: by mask, a seed each: the first epoch above the plateau, and the epochs from it to τ.
+        plateau: judgement of the ratios of plateaus, full attention over the mask.
+        climb: judgement of the differences of climbs, full attention less the mask, in epochs.
+    """
+
+    task: str
+    seeds: tuple[int, ...]
+    plateaus: Mapping[str, tuple[int, ...]]
+    climbs: Mapping[str, tuple[int, ...]]
+    plateau: Judgement
+    climb: Judgement
+
+
+def split(record: TaskRecord, stored: Sequence[StoredRun]) -> Split | None:
+    """None where no pair counts in which both runs reached τ."""
+    runs = {(own.run.label, own.run.spec.seed): own.run for own in stored}
+    pairs = [pair for pair in record.counted if all(convergence.reached for convergence in pair.convergences)]
+    if not pairs:
+        return None
+    plateaus, climbs = {}, {}
+    for side, mask in enumerate((BASELINE, MASK)):
+        both = [(_left(runs[mask, pair.seed], pair, side), pair.convergences[side].epochs) for pair in pairs]
+        plateaus[mask] = tuple(first for first, _ in both)
+        climbs[mask] = tuple(end - first for first, end in both)
+    ratios = [math.log(a / b) for a, b in zip(plateaus[BASELINE], plateaus[MASK], strict=True)]
+    differences = [a - b for a, b in zip(climbs[BASELINE], climbs[MASK], strict=True)]
+    seeds = tuple(pair.seed for pair in pairs)
+    return Split(record.name, seeds, plateaus, climbs, as_ratios(judge_values(ratios)), judge_values(differences))
+
+
+def _left(run: Run, pair: Pair, side: int) -> int:
+    """The first epoch above the plateau. A run that learns all within an epoch is at τ before its mean over an epoch is above."""
+    bound = ((pair.baseline, pair.mask)[side].at_random or 0.0) + ABOVE
+    end = pair.convergences[side].epochs
+    return next((i for i, value in enumerate(run.values("running_accuracy")[:end], 1) if value > bound), end)
+
+
+def splits(records: Sequence[TaskRecord], stored: Mapping[str, Sequence[StoredRun]]) -> list[Split]:
+    """Of each task that has such a pair."""
+    found = [split(record, stored.get(record.name, ())) for record in records]
+    return [one for one in found if one is not None]
+
+
+def to_dict(found: Sequence[Split]) -> list[dict[str, Any]]:
+    """Plain values, ready for JSON."""
+    return [asdict(one) for one in found]
+
+
+def section(found: Sequence[Split]) -> list[str]:
+    """Lines of Markdown; none without a task."""
+    if not found:
+        return []
+    return [
+        "## Where the epochs go",
+        "",
+        f"Exploration: not among the claims. A run is on its plateau until its running accuracy is {ABOVE:g} above chance (or the majority "
+        f"class); from there to τ it climbs. Pairs that count, both of which reached τ.",
+        "",
+        f"| task | plateau, epochs by seed: `{BASELINE}` | `{MASK}` | ratio [95 % interval] | climb: `{BASELINE}` | `{MASK}` | "
+        f"`{BASELINE}` − `{MASK}` [95 % interval] |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(_row(one) for one in found),
+        "",
+    ]
+
+
+def _row(one: Split) -> str:
+    cells = [one.task]
+    for values, told in (
+        (one.plateaus, judged_text(one.plateau)),
+        (one.climbs, judged_text(one.climb, speed=False, digits=1)),
+    ):
+        cells += [*(", ".join(map(str, values[mask])) for mask in (BASELINE, MASK)), told]
+    return f"| {' | '.join(cells)} |"
