@@ -113,7 +113,7 @@ def checks(model: PreTrainedModel, inputs: dict[str, Any]) -> dict[str, Callable
 def passes(check: Callable[[], bool]) -> bool:
     try:
         return check()
-    except Exception:  # as above
+    except Exception:  # whatever a library raises for what it does not take
         return False
 
 

@@ -44,8 +44,9 @@ def study(
     logging.set_verbosity_error()
     try:
         return options, measured(options)
-    except ValueError as error:
-        sys.exit(f"{script}: {' '.join(str(error).split())}")
+    except (ValueError, OSError) as error:
+        print(f"{script}: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
 
 
 def size_in_words(options: argparse.Namespace, budget: str) -> str:

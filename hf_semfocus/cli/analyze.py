@@ -127,7 +127,7 @@ def _show(result: Mapping[str, Any], out: "Console") -> None:
     words = f"{result['task']}, length {'–'.join(map(str, length)) if isinstance(length, list) else length}"
     if result["task"] is None:
         words = f"{result['text']}, lines cut at {length} tokens"
-    out.print(f"$ {result['command']}", soft_wrap=True, highlight=False, markup=False)
+    out.print(f"$ {result['command']}", soft_wrap=True, highlight=False)
     out.print(
         f"{words}, the first {result['examples']} examples{'' if result['task'] is None else ' of ' + result['split']}; "
         f"mask {result['mask']}. δ dispersion, Δ separation, ξ stability constant; s: all keys, h: the keys that the mask "

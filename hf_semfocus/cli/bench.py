@@ -115,7 +115,7 @@ def run_attention(options: argparse.Namespace) -> int:
     try:
         x_transformers(parse_mask("full"), 1, torch.device(setting.device))
     except NotInstalledError as missing:
-        out.print(f"{missing} adds its column", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"{missing} adds its column", style="yellow", highlight=False, soft_wrap=True)
     print_result(measurement, out)
     if folder is not None:
         out.print(f"results: {folder}", soft_wrap=True, highlight=False)
@@ -162,7 +162,7 @@ def _profile(options: argparse.Namespace, setting: "Setting", out: "Console") ->
     taken = choose_path(parse_mask(mask), case.batch, setting.heads, case.length, case.length)
 
     def show(to: "Console") -> None:
-        to.print(f"$ {options.command_line}", highlight=False, soft_wrap=True, markup=False)
+        to.print(f"$ {options.command_line}", highlight=False, soft_wrap=True)
         to.print(
             f"one forward and backward pass, {setting.dtype}, head dim {setting.dim}, {setting.heads} head(s), "
             f"{setting.threads} thread(s), path {taken!r}: {sum(ms for *_, ms in operators):.1f} ms of CPU under the profiler",

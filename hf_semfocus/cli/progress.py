@@ -13,6 +13,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 MOST_BARS = 16  # of runs at work: a cluster has more of them than a terminal has lines
 
@@ -138,10 +139,13 @@ class ComparisonBars(_Bars):
                 self.console.print(_line(label, row), soft_wrap=True, highlight=False)
 
 
-def _line(label: str, row) -> str:
+def _line(label: str, row) -> Text:
+    colours = {"reached": "green", "censored": "yellow", "diverged": "red", "failed": "red"}
+    state = Text(f"{row.state:9}", colours[row.state])
     if row.state == "failed":
-        return f"[red]failed[/red]    {label}: {row.error}"
-    colours = {"reached": "green", "censored": "yellow", "diverged": "red"}
-    state = f"[{colours[row.state]}]{row.state:9}[/{colours[row.state]}]"
+        return state + f" {label}: {row.error}"
     when = f"at epoch {row.reached_at}, " if row.reached_at else ""
-    return f"{state} {label}: {when}{row.entry['epoch']} epochs trained, {accuracies(row.entry)}, {row.entry['seconds']:.0f} s"
+    return (
+        state
+        + f" {label}: {when}{row.entry['epoch']} epochs trained, {accuracies(row.entry)}, {row.entry['seconds']:.0f} s"
+    )

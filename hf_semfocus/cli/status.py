@@ -65,7 +65,7 @@ def _lines(told: "ProgressRecord | None", folder: Path) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """In the two units that matter."""
+    """In the unit that matters."""
     minutes, hours, days = round(seconds / 60), round(seconds / 3600), round(seconds / 86400)
     if seconds < 90:
         return f"{seconds:.0f} s"

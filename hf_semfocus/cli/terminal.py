@@ -34,8 +34,8 @@ def console() -> "Console":
     """Standard output."""
     from rich.console import Console
 
-    # Under `accelerate launch` every process runs this code; one of them speaks.
-    console = Console(quiet=os.environ.get("RANK", "0") != "0")
+    # Under `accelerate launch` every process runs this code; one of them speaks. No markup: brackets in paths and errors are text.
+    console = Console(quiet=os.environ.get("RANK", "0") != "0", markup=False)
     # A log can be read at any width; what is cut off is lost.
     if not console.is_interactive and console.width < TABLE_WIDTH:
         console.width = TABLE_WIDTH
@@ -47,7 +47,7 @@ def text_of(show: "Callable[[Console], None]") -> str:
     from rich.console import Console
 
     text = io.StringIO()
-    show(Console(file=text, width=100))
+    show(Console(file=text, width=100, markup=False))
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").split("\n")) + "\n"
 
 

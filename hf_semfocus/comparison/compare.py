@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import socket
 import time
@@ -232,7 +233,8 @@ class _Watch:
     def __init__(self, on_progress: OnProgress | None, store: Store | None = None):
         self.on_progress, self.store = on_progress, store
         self.started = time.monotonic()
-        self.next, self.next_file = 0.0, 0.0
+        self.next = math.inf if on_progress is None else 0.0
+        self.next_file = math.inf if store is None else 0.0
         self.ended_before: int | None = None
 
     def __call__(self, rows: list[Progress], folders: Sequence[Path], engine: Engine, ended: bool = False) -> None:
@@ -246,11 +248,11 @@ class _Watch:
             rows[index] = replace(rows[index], state="running", node=node, entry=entry or last_entry(folders[index]))
         if self.on_progress is not None and (ended or now >= self.next):
             self.on_progress(rows)
+            # With many runs, looking at each takes its time: no more than a twentieth.
+            self.next = time.monotonic() + max(POLL_SECONDS, 20 * (time.monotonic() - now))
         if self.store is not None and (ended or now >= self.next_file):
             self.store.tell(PROGRESS, self._told(rows, ended))
             self.next_file = time.monotonic() + PROGRESS_SECONDS
-        # With many runs, looking at each takes its time: no more than a twentieth.
-        self.next = time.monotonic() + max(POLL_SECONDS, 20 * (time.monotonic() - now))
 
     def _told(self, rows: list[Progress], ended: bool) -> dict[str, Any]:
         states = Counter(row.state for row in rows)

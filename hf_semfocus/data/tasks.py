@@ -49,7 +49,7 @@ assert len(TASKS) == len(_ALL), "two tasks have one name"
 # Where inputs have more than one kind of answer: what the option ``answer`` chooses from, the default first.
 ANSWERS: dict[str, tuple[Task, ...]] = {"stack_manipulation": (TASKS["stack_manipulation"], StackTop())}
 
-# "nnch" follows the table; the paper's suite is our reading of "7 NNCH tasks + ListOps" (its text names the first five).
+# "nnch" follows the table; the paper's suite is that of its authors' scripts.
 SUITES: dict[str, tuple[str, ...]] = {
     "paper": (
         "listops",

@@ -302,7 +302,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings with dotted names: {"model": {"hidden_size": 64}} → {"model.hidden_size": 64}."""
     flattened: dict[str, Any] = {}
     for key, value in values.items():
-        flattened.update(flat(value, f"{key}.") if isinstance(value, Mapping) else {prefix + key: value})
+        flattened.update(flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value})
     return flattened
 
 

@@ -93,8 +93,8 @@ def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
         [[-1, 0, 1]]
     """
     valid, _ = split_attention_mask(attention_mask)
-    steps = torch.arange(attention_mask.shape[-1], device=attention_mask.device)
-    return steps if valid is None else steps - first_valid_key(valid).squeeze(1)
+    assert valid is not None
+    return torch.arange(attention_mask.shape[-1], device=attention_mask.device) - first_valid_key(valid).squeeze(1)
 
 
 def last_position(attention_mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

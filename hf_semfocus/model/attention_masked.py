@@ -65,7 +65,9 @@ class _AttendWithWeights(torch.autograd.Function):
 
 def _product(left: torch.Tensor, right: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
     """``factor · left @ right`` of two batches of matrices, the factor applied within the product."""
-    if factor == 1.0 or torch.compiler.is_compiling():
+    if factor == 1.0:
+        return torch.bmm(left, right)
+    if torch.compiler.is_compiling():
         return torch.bmm(left, right) * factor
     return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=factor)
 

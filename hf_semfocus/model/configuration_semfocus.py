@@ -46,7 +46,7 @@ def _number(default: float | None, low: float = 0, high: float = LARGEST_FACTOR)
     """A field that holds a number from `low` to `high`, or None where its type has it."""
 
     def check(value: Any) -> None:
-        if value is not None and (isinstance(value, bool) or not low <= value <= high):  # NaN is not
+        if value is not None and not low <= value <= high:  # NaN is not
             raise ValueError(f"a number from {low} to {high}")
 
     return validated_field(check, default=default)

@@ -423,7 +423,6 @@ class SemFocusEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(SemFocusLayer(config, index) for index in range(config.num_hidden_layers))
-        self.masks = [config.mask_of_layer(index) for index in range(config.num_hidden_layers)]
         wanted = config.norm_position == "pre" if config.final_norm is None else config.final_norm
         self.final_norm = layer_norm(config) if wanted else nn.Identity()
 
@@ -437,13 +436,14 @@ class SemFocusEncoder(nn.Module):
         shared = {}
         if self.config._attn_implementation == IMPLEMENTATION:
             shared = self._shared_keeps(hidden_states, attention_mask)
-        for layer, mask in zip(self.layers, self.masks, strict=True):
+        for layer in self.layers:
+            attention: Any = layer.attention
             hidden_states = layer(
                 hidden_states,
                 attention_mask=attention_mask,
-                keep=shared.get(mask),
+                keep=shared.get(attention.mask_strategy),
                 # Here and not inside, where gradient checkpointing would read it a second time.
-                mask_state=layer.attention.read_mask_state(),  # type: ignore[union-attr,operator]
+                mask_state=attention.read_mask_state(),
                 output_attentions=output_attentions,
             )
         return self.final_norm(hidden_states)
@@ -458,9 +458,10 @@ class SemFocusEncoder(nn.Module):
         # Only its shape and device are looked at.
         scores = hidden_BLd.new_zeros(()).expand(batch, 1, length, length)
         shapes = batch, self.config.num_attention_heads, length, length
+        masks: list[Any] = [layer.attention.mask_strategy for layer in self.layers]  # type: ignore[union-attr]
         return {
             mask: mask.kept(scores, attention_mask)
-            for mask in dict.fromkeys(self.masks)
+            for mask in dict.fromkeys(masks)
             if mask.fixed and choose_path(mask, *shapes, normalizer=self.config.normalizer) == "masked"
         }
 
@@ -469,7 +470,7 @@ class SemFocusEncoder(nn.Module):
 REFUSED = {
     "position_ids": "positions are counted from the first valid token; move the text by padding and attention_mask",
     "head_mask": "it has no mask of heads",
-    "past_key_values": "it is an encoder and keeps no cache",
+    **dict.fromkeys(("cache", "past_key_values"), "it is an encoder and keeps no cache"),
     **dict.fromkeys(("encoder_hidden_states", "encoder_attention_mask"), "it has no cross-attention"),
     **dict.fromkeys(
         ("cu_seq_lens_q", "cu_seq_lens_k"),

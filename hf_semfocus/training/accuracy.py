@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from accelerate import Accelerator
 
+from ..integrations.evaluation import evaluating
 from .rows import TensorRows
 
 
@@ -61,14 +62,12 @@ def accuracy_if_at_least(
 
     The rest of the rows is left out once so many were wrong that the threshold cannot be reached if all the others are right.
     """
-    was_training = model.training
-    model.eval()
     device = next(model.parameters()).device
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator is not None else (0, 1)
     # float64 counts: exact for every count, and the losses' sum does not depend on the number of batches in fp32
     totals = torch.zeros(6, dtype=torch.float64, device=device)
     wrong = 0
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with evaluating(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for start in range(rank * batch_size, len(rows), world * batch_size):
             batch = {name: value.to(device) for name, value in rows.batch(slice(start, start + batch_size)).items()}
@@ -87,8 +86,6 @@ def accuracy_if_at_least(
                     break
     if accelerator is not None and world > 1:
         totals = accelerator.reduce(totals, reduction="sum")
-    if was_training:
-        model.train()
     rows_right, rows_seen, tokens_right, tokens_seen, loss, left_out = totals.tolist()
     if left_out or rows_right / rows_seen < threshold:
         return None

@@ -24,7 +24,7 @@ from .recorder import BEST, EpochRecorder, OnEpoch, epoch_entries, why_stop
 from .results import attention_of, run_result
 from .rows import already_batched
 from .run_files import Run, read_run, wants_more
-from .setup import check_memory, check_tracker, prepared, training_arguments
+from .setup import check_memory, check_tracker, prepared, tracked, training_arguments
 from .snapshots import run_snapshots
 from .trainer import AfterCheckpoint, SemFocusTrainer
 
@@ -75,15 +75,8 @@ def train_run(
             write_json(folder / "spec.json", spec.to_dict())
             (folder / "result.json").unlink(missing_ok=True)
         state.wait_for_everyone()
-        try:
-            with collector_leaves_libraries_alone():
-                log = _train(spec, folder, trainer)
-        finally:
-            if spec.training.report_to == "wandb":
-                import wandb
-
-                wandb.finish()  # the Trainer would log the next run of this process into the one that is open
-
+        with tracked(spec, folder), collector_leaves_libraries_alone():
+            log = _train(spec, folder, trainer)
         if spec.training.keep == "best":
             load_model(model, str(folder / BEST))
         result = run_result(spec, model, rows, log, label_statistics(data["train"], spec.task, spec.answer), start)

@@ -1,7 +1,8 @@
 """What a run begins with: its data, its model with the initial weights, and Transformers' arguments."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,6 +116,24 @@ def _project(folder: Path) -> str:
     return parents[3].name if len(parents) > 3 and parents[2].name == "runs" else folder.absolute().name
 
 
+@contextlib.contextmanager
+def tracked(spec: RunSpec, folder: Path) -> Iterator[None]:
+    """A run of its own in W&B, whose project Transformers reads from the environment; the next run of this process has another."""
+    if spec.training.report_to != "wandb":
+        yield
+        return
+    import wandb
+
+    given = "WANDB_PROJECT" in os.environ
+    os.environ.setdefault("WANDB_PROJECT", _project(folder))
+    try:
+        yield
+    finally:
+        wandb.finish()  # the Trainer would log the next run of this process into the one that is open
+        if not given:
+            del os.environ["WANDB_PROJECT"]
+
+
 def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
     """Transformers' arguments for a run. `batch_size` counts all processes' examples, so a run is the same on one or two."""
     options, processes = spec.training, process_state().num_processes
@@ -123,7 +142,6 @@ def training_arguments(spec: RunSpec, folder: Path) -> TrainingArguments:
     optimizers = {"sgd": "sgd", "adam": "adamw_torch", "adamw": "adamw_torch"}  # Adam is AdamW without weight decay
     # Beside the run: its checkpoints, where the Trainer would put it, go when the run has ended.
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
-    os.environ.setdefault("WANDB_PROJECT", _project(folder))
     sgd = f"momentum={options.momentum}" if options.optimizer == "sgd" else None
     return TrainingArguments(
         output_dir=str(folder / "checkpoints"),

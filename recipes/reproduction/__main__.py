@@ -23,8 +23,8 @@ from ..focus_law import FocusRun
 from . import further, law, pictures, plateaus, theory
 from .archive import RESULTS
 from .blocks import with_blocks
-from .page import counts, markdown, readme_table
-from .records import StoredRun, read_stored
+from .page import counts, markdown, readme_table, results_line
+from .records import BASELINE, StoredRun, read_stored
 from .tier1 import Tier, judge
 
 
@@ -50,7 +50,7 @@ class Evidence:
     @cached_property
     def law(self) -> dict[str, Any] | None:
         """The sweep, judged."""
-        return law.judge(self.swept) if self.swept else None
+        return law.judge(self.swept) if any(run.label == BASELINE for run in self.swept) else None
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `paper.json`; the theory has files of its own."""
@@ -69,7 +69,9 @@ class Evidence:
         """`paper.md`, with the pictures of these names."""
         more = [*plateaus.section(self.plateaus), *further.section(self.further)]
         more += law.section(self.law, "law" in drawn) if self.law else []
-        return markdown(self.tier, drawn, [*more, *theory.section(self.theory)])
+        absent = [title for name, title in further.TIERS.items() if name not in self.further]
+        absent += [] if self.swept else [law.TITLE]
+        return markdown(self.tier, drawn, [*more, *theory.section(self.theory)], absent)
 
 
 def read_evidence(results: Path) -> Evidence:
@@ -112,8 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"{options.results} is no folder")
         evidence = read_evidence(options.results)
         write_page(evidence, options.results)
-        if options.results == RESULTS:
-            for path, text in with_blocks({"paper": readme_table(evidence.tier)}).items():
+        if options.results.resolve() == RESULTS:
+            blocks = {"paper": readme_table(evidence.tier), "paper-results": results_line(evidence.tier)}
+            for path, text in with_blocks(blocks).items():
                 atomic_write(path, text)
             if evidence.law:
                 write_json(STORED, evidence.law["summary"])

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PLACES = {
     "paper": "README.md",
+    "paper-results": "docs/results.md",
     "costs": "README.md",
     "quickstart": "docs/guides/first-comparison.md",
     "cost": "docs/benchmarks.md",

@@ -1,7 +1,7 @@
 """The paper's claims, judged from the stored results by fixed rules.
 
 python -m recipes.reproduction.claims                      # recipes/results/ → recipes/results/claims.md and claims.json
-python -m recipes.reproduction.readme --claims      # … and into README.md
+python -m recipes.reproduction.readme --claims      # … and into docs/results.md
 
 A claim names the stored results (`recipes/reproduction/archive.py`) that it is read from, and its rule (`rules.py`). Where too
 little is stored for a rule it is *not tested*, whatever the numbers so far look like. `rules.md` says when the rules were fixed.

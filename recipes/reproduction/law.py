@@ -13,6 +13,7 @@ from .page import VERDICTS, judged_text
 from .records import BASELINE, read_tier, stored_name
 
 NAME = "tier3"
+TITLE = "The law of focus (tier 3)"
 QUESTIONS = {
     "focus:matched": f"`{MASK}` is faster at equal initial entropy",
     "focus:explains": "Initial entropy explains the differences: R² on the task left out is above 0.5",
@@ -63,7 +64,7 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
     """Lines of Markdown, with the picture where it was drawn."""
     folder, swept = stored_name(NAME), told["summary"]
     return [
-        "## The law of focus (tier 3)",
+        f"## {TITLE}",
         "",
         f"Is `{MASK}` faster because its attention is sharper at the start? {plural(swept['runs'], 'run')} on "
         f"{', '.join(swept['tasks'])}, {swept['censored']} of them censored (they count with the ceiling). H: entropy of the untrained "

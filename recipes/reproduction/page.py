@@ -46,10 +46,11 @@ STATUSES = {
 }
 
 
-def markdown(tier: Tier, pictures: Iterable[str] = (), more: Iterable[str] = ()) -> str:
-    """Tier 1's page, with the pictures of these names, and what follows on it."""
+def markdown(
+    tier: Tier, pictures: Iterable[str] = (), more: Iterable[str] = (), not_stored: Iterable[str] = ()
+) -> str:
+    """Tier 1's page, with the pictures of these names, what follows on it, and the titles of parts of which nothing is stored."""
     drawn = {name: f"![{words}](paper/{name}.png)" for name, words in PICTURES.items() if name in pictures}
-    counted = sum(len(task.counted) for task in tier.tasks)
     lines = [
         "# The paper, reproduced at its own recipe",
         "",
@@ -57,7 +58,7 @@ def markdown(tier: Tier, pictures: Iterable[str] = (), more: Iterable[str] = ())
         "[docs/protocol.md](../../docs/protocol.md), fixed before the runs; the numbers are also in `paper.json`.",
         "",
         f"Recipe: `--preset paper-nnch` (length 40, 5 blocks, ReLU, plain SGD); `{MASK}` beside `{BASELINE}`, six paired seeds a task. "
-        f"{counted} of {sum(len(task.pairs) for task in tier.tasks)} pairs count so far.",
+        f"{how_far(tier)}",
         "",
         "## Claims",
         "",
@@ -80,7 +81,8 @@ def markdown(tier: Tier, pictures: Iterable[str] = (), more: Iterable[str] = ())
             "first of the seeds has stopped.",
             "",
         ]
-    lines += ["## What is missing, and why", "", *_missing(tier.tasks), ""]
+    lines += ["## What is missing, and why", "", *_missing(tier.tasks)]
+    lines += [*(f"- {title}: nothing is stored yet." for title in not_stored), ""]
     if "reached" in drawn:
         lines += [
             "## How many runs have learnt it, and when",
@@ -118,7 +120,37 @@ def readme_table(tier: Tier) -> str:
 
     shown = sorted(tier.claims, key=rank)[:5]
     rows = [f"| {_words(one)} | {_cells(one)} | [{one.name}](recipes/results/paper.md) |" for one in shown]
-    return "\n".join(["| claim | setting | effect [95 % interval] | verdict | page |", "|---|---|---|---|---|", *rows])
+    note = (
+        f"{how_far(tier)} Decided claims stand first. *This task alone*: p ≤ 0.05 for that task, not after correction over the seven "
+        f"tasks (Holm). *Not worse*: by less than {MARGIN:g}. [All claims](recipes/results/paper.md)."
+    )
+    return "\n".join(
+        [note, "", "| claim | setting | effect [95 % interval] | verdict | page |", "|---|---|---|---|---|", *rows]
+    )
+
+
+def how_far(tier: Tier) -> str:
+    """How many of the planned pairs count, and on how many tasks."""
+    counted = sum(len(task.counted) for task in tier.tasks)
+    complete = sum(task.complete for task in tier.tasks)
+    untested = sum(claim.judgement.verdict is Verdict.NOT_TESTED for claim in tier.claims)
+    rest = f", and {untested} of {len(tier.claims)} claims are not tested yet" if untested else ""
+    return (
+        f"{counted} of {sum(len(task.pairs) for task in tier.tasks)} planned pairs count so far; {complete} of {len(tier.tasks)} tasks "
+        f"have all of theirs{rest}."
+    )
+
+
+def results_line(tier: Tier) -> str:
+    """For docs/results.md: the speed-up on each task that was tested."""
+    tested = [
+        f"{claim.task} {speed_text(claim.judgement)}, {verdict(claim).replace('**', '')}"
+        for claim in tier.claims
+        if claim.kind is Kind.FASTER and claim.task and claim.judgement.verdict is not Verdict.NOT_TESTED
+    ]
+    return (
+        f"- At the paper's own recipe `{MASK}` is faster than full attention by: {'; '.join(tested)}. {how_far(tier)}"
+    )
 
 
 def _words(claim: Claim) -> str:

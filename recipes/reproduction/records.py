@@ -202,6 +202,8 @@ def _recipe() -> Experiment:
 
 def _check_recipe(run: Run, recipe: Experiment, name: str) -> None:
     task, mask, seed = run.key
+    if task not in recipe.tasks or mask not in recipe.masks:
+        raise ValueError(f"{name}: its recipe has no {task} with {mask}")
     asked = json.loads(json.dumps(recipe.spec(task, mask, seed).to_dict()))
     ran = run.spec.to_json()
     if task == LISTOPS:  # its length is what a machine can pay for (tier 4)
@@ -210,7 +212,7 @@ def _check_recipe(run: Run, recipe: Experiment, name: str) -> None:
     if differs is None and ran["training"]["epochs"] != asked["training"]["epochs"]:
         differs = f"training.epochs: {ran['training']['epochs']} there, {asked['training']['epochs']} asked"
     if differs is not None:
-        raise ValueError(f"{name}: {mask}, seed {seed} is not of the paper's recipe ({differs})")
+        raise ValueError(f"{name}: {mask}, seed {seed} is not of its recipe ({differs})")
 
 
 def _machines(run: Run) -> tuple[Machine, ...]:

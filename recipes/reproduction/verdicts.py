@@ -162,7 +162,7 @@ def measured(runs: Sequence[RunEntry]) -> list[RunEntry]:
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of a mean."""
-    low, high, _ = log_interval(values)
+    low, high, _ = log_interval(values)  # of ratios, whose logarithms the values are to it
     assert low is not None
     assert high is not None
     return math.log(low), math.log(high)

@@ -6,6 +6,10 @@ import sys
 
 import pytest
 
+from hf_semfocus.cli.progress import ComparisonBars
+from hf_semfocus.cli.terminal import console
+from hf_semfocus.comparison.compare import Progress
+from hf_semfocus.experiments.spec import RunSpec
 from tests.small import run
 
 SIZES = ["--length", "8", "--train-size", "40", "--validation-size", "10", "--test-size", "10"]
@@ -136,3 +140,15 @@ def test_a_linked_file_stays_a_link(tmp_path):
         atomic_write(link, content)
         assert link.is_symlink()
         assert target.read_text() == "new"
+
+
+def test_brackets_in_errors_and_paths_are_text(capsys):
+    unit = RunSpec.from_dict({"task": "even_pairs", "mask": "full", "length": 8})
+    error = "ValueError: not one of [/data/a, /data/b] [enforce fail]"
+    with ComparisonBars(1, console()) as bars:
+        bars.update([Progress(unit)])
+        bars.update([Progress(unit, "failed", error=error)])
+    console().print("report: runs/[a]/report.html")
+    line, path = capsys.readouterr().out.splitlines()
+    assert line == f"failed    even_pairs full seed 0: {error}"
+    assert path == "report: runs/[a]/report.html"

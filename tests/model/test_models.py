@@ -298,6 +298,7 @@ def test_arguments_that_would_be_ignored_are_refused(cls):
         "position_ids": "does not support position_ids: positions are counted from the first valid token",
         "head_mask": "does not support head_mask",
         "past_key_values": "keeps no cache",
+        "cache": "keeps no cache",
         "encoder_hidden_states": "no cross-attention",
         "cu_seq_lens_q": "no packed texts",
         "atention_mask": "no argument 'atention_mask'; did you mean 'attention_mask'",

@@ -14,7 +14,7 @@ from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import PAPER_EPOCHS
 from hf_semfocus.text import number
 from recipes.focus_law import FocusRun
-from recipes.reproduction import law, page, pictures, plateaus, theory
+from recipes.reproduction import blocks, law, page, pictures, plateaus, theory
 from recipes.reproduction.__main__ import main, read_evidence, write_page
 from recipes.reproduction.archive import store, unpack
 from recipes.reproduction.records import TASKS, Gap, read_task, stored_name
@@ -236,6 +236,8 @@ def test_the_stored_page_is_what_the_stored_runs_give():
     assert json.loads((RESULTS / "paper.json").read_text(encoding="utf-8")) == as_json(evidence)
     pictures_there = [path.stem for path in (RESULTS / "paper").glob("*.png")]
     assert (RESULTS / "paper.md").read_text(encoding="utf-8") == evidence.markdown(pictures_there)
+    assert blocks.block("paper") == page.readme_table(evidence.tier)
+    assert blocks.block("paper-results") == page.results_line(evidence.tier)
 
 
 @pytest.mark.parametrize("found", theory.read(RESULTS), ids=lambda found: found["task"])
@@ -389,7 +391,7 @@ def test_runs_of_another_recipe_are_refused(tmp_path, change, words):
     path = folder / "runs/even_pairs/topk-5/seed-0/spec.json"
     spec = json.loads(path.read_text())
     path.write_text(json.dumps({**spec, **{name: {**spec[name], **own} for name, own in change.items()}}))
-    with pytest.raises(ValueError, match=rf"paper_even_pairs: topk:5, seed 0 is not of the paper's recipe \({words}"):
+    with pytest.raises(ValueError, match=rf"paper_even_pairs: topk:5, seed 0 is not of its recipe \({words}"):
         read_task(folder, "even_pairs")
 
 

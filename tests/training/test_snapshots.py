@@ -89,9 +89,9 @@ def test_wandb_has_a_run_a_run_in_the_comparison_s_project(tmp_path, monkeypatch
     begun, init = [], wandb.init
     monkeypatch.setattr(wandb, "init", lambda **options: begun.append(init(**options)) or begun[-1])
     specs = [with_training(report_to="wandb", epochs=1), replace(with_training(report_to="wandb", epochs=1), seed=1)]
-    for spec in specs:  # in one process, as a worker does
-        train_run(spec, tmp_path / "mine" / "runs" / spec.name)
-    assert [(run.project, run.name) for run in begun] == [("mine", spec.name) for spec in specs]
+    for project, spec in zip(("mine", "other"), specs, strict=True):  # in one process, as a worker or a notebook does
+        train_run(spec, tmp_path / project / "runs" / spec.name)
+    assert [(run.project, run.name) for run in begun] == [("mine", specs[0].name), ("other", specs[1].name)]
     assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
 
 

@@ -134,7 +134,9 @@ class RayEngine(Engine):
 
     def begin(self, work: Work, job: Job) -> Any:
         """Submits the task."""
-        imports = [str(Path(name).resolve()) if name.endswith(".py") else name for name in job.spec["imports"]]
+        imports = [
+            str(Path(name).expanduser().resolve()) if name.endswith(".py") else name for name in job.spec["imports"]
+        ]
         remote = self._remote.options(label_selector={self._label: job.kind}) if job.kind else self._remote
         handle = remote.remote(
             work, replace(job, spec={**job.spec, "imports": imports}), self._wanted.cpus, self._board
