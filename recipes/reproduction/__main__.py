@@ -73,6 +73,11 @@ class Evidence:
         absent += [] if self.swept else [law.TITLE]
         return markdown(self.tier, drawn, [*more, *theory.section(self.theory)], absent)
 
+    def blocks(self) -> dict[str, str]:
+        """What stands in the documentation."""
+        lines = (results_line(self.tier), plateaus.results_line(self.plateaus))
+        return {"paper": readme_table(self.tier), "paper-results": "\n".join(line for line in lines if line)}
+
 
 def read_evidence(results: Path) -> Evidence:
     """What is stored below `results`.
@@ -115,8 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         evidence = read_evidence(options.results)
         write_page(evidence, options.results)
         if options.results.resolve() == RESULTS:
-            blocks = {"paper": readme_table(evidence.tier), "paper-results": results_line(evidence.tier)}
-            for path, text in with_blocks(blocks).items():
+            for path, text in with_blocks(evidence.blocks()).items():
                 atomic_write(path, text)
             if evidence.law:
                 write_json(STORED, evidence.law["summary"])

@@ -196,7 +196,7 @@ def judged_text(judged: Judgement, speed: bool = True, digits: int = 3) -> str:
     """Estimate, interval and p of a speed-up, or of a difference with so many decimals; a dash where nothing was tested."""
     if judged.p is None:
         return "–"
-    text = speed_text(judged) if speed else _difference_text(judged, digits)
+    text = speed_text(judged) if speed else difference_text(judged, digits)
     holm = "" if judged.p_holm is None else f" (Holm {judged.p_holm:.2g})"
     return f"{text}, p = {judged.p:.2g}{holm}"
 
@@ -218,7 +218,8 @@ def speed_text(judged: Judgement) -> str:
     return f"{text} [{', '.join(ends)}]"
 
 
-def _difference_text(judged: Judgement, digits: int = 3) -> str:
+def difference_text(judged: Judgement, digits: int = 3) -> str:
+    """`+0.004 [−0.000, +0.008]`; a dash where something is not known."""
     values = (judged.estimate_low, judged.low, judged.high)
     if any(value is None for value in values):
         return "–"
@@ -272,7 +273,7 @@ def _task(task: TaskRecord, tier: Tier) -> list[str]:
     ]
     if task.name in tier.restricted:
         restricted = tier.restricted[task.name]
-        saved = _difference_text(restricted.difference, 1)
+        saved = difference_text(restricted.difference, 1)
         with_interval = f", difference {saved}" if saved != "–" else ""
         lines += [
             "",

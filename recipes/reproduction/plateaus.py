@@ -8,7 +8,7 @@ from typing import Any
 from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
 from hf_semfocus.training.run_files import Run
 
-from .page import judged_text
+from .page import difference_text, judged_text, speed_text
 from .records import BASELINE, MASK, Pair, StoredRun, TaskRecord
 
 ABOVE = 0.1  # of running accuracy over chance or the majority class: a run that has it has left the plateau
@@ -84,6 +84,19 @@ def section(found: Sequence[Split]) -> list[str]:
         *(_row(one) for one in found),
         "",
     ]
+
+
+def results_line(found: Sequence[Split]) -> str:
+    """For docs/results.md: both numbers of each task with enough pairs; empty without one."""
+    tested = [one for one in found if one.plateau.p is not None]
+    plateau = "; ".join(f"{one.task} {speed_text(one.plateau)}" for one in tested)
+    climb = "; ".join(f"{one.task} {difference_text(one.climb, 1)}" for one in tested)
+    return (
+        f"- Where they go (exploration): epochs near chance, full attention over `{MASK}`: {plateau}. Epochs from there to 95 %, full "
+        f"attention − `{MASK}`: {climb}."
+        if tested
+        else ""
+    )
 
 
 def _row(one: Split) -> str:

@@ -236,8 +236,7 @@ def test_the_stored_page_is_what_the_stored_runs_give():
     assert json.loads((RESULTS / "paper.json").read_text(encoding="utf-8")) == as_json(evidence)
     pictures_there = [path.stem for path in (RESULTS / "paper").glob("*.png")]
     assert (RESULTS / "paper.md").read_text(encoding="utf-8") == evidence.markdown(pictures_there)
-    assert blocks.block("paper") == page.readme_table(evidence.tier)
-    assert blocks.block("paper-results") == page.results_line(evidence.tier)
+    assert {name: blocks.block(name) for name in evidence.blocks()} == evidence.blocks()
 
 
 @pytest.mark.parametrize("found", theory.read(RESULTS), ids=lambda found: found["task"])
