@@ -75,7 +75,8 @@ class Evidence:
 
     def blocks(self) -> dict[str, str]:
         """What stands in the documentation."""
-        lines = (results_line(self.tier), plateaus.results_line(self.plateaus))
+        lines = [results_line(self.tier), plateaus.results_line(self.plateaus)]
+        lines += [law.results_line(self.law)] if self.law else []
         return {"paper": readme_table(self.tier), "paper-results": "\n".join(line for line in lines if line)}
 
 

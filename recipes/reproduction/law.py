@@ -8,8 +8,8 @@ from typing import Any
 from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
 from hf_semfocus.text import plural
 
-from ..focus_law import EXCEPTION, MASK, FocusRun, focus_run, matched, summary
-from .page import VERDICTS, judged_text
+from ..focus_law import EXCEPTION, MASK, FocusRun, focus_run, matched, summary, vanishes
+from .page import VERDICTS, judged_text, speed_text
 from .records import BASELINE, read_tier, stored_name
 
 NAME = "tier3"
@@ -17,7 +17,7 @@ TITLE = "The law of focus (tier 3)"
 QUESTIONS = {
     "focus:matched": f"`{MASK}` is faster at equal initial entropy",
     "focus:explains": "Initial entropy explains the differences: R² on the task left out is above 0.5",
-    "focus:vanishes": f"The advantage of `{MASK}` falls with the gain",
+    "focus:vanishes": f"The advantage of `{MASK}` falls with the gain: slope of its logarithm on that of the gain is below 0",
     "focus:exception": f"{EXCEPTION} differs from the other two",
 }
 
@@ -32,21 +32,45 @@ def read(results: Path) -> list[FocusRun]:
 
 
 def judge(runs: Sequence[FocusRun]) -> dict[str, Any]:
-    """`focus_law.summary`, what top-k gains over full attention at each change, and `focus:matched` of each task alone."""
+    """`focus_law.summary`, what top-k gains over full attention at each change, and two of the claims of each task alone."""
     swept = summary(runs, f"python -m recipes.reproduction, from {stored_name(NAME)}")
-    alone = {task: matched([run for run in runs if run.task == task], MASK)[0] for task in swept["tasks"]}
+    by_task = {task: [run for run in runs if run.task == task] for task in swept["tasks"]}
     return {
         "summary": swept,
         "advantages": advantages(runs),
-        "matched_alone": {task: asdict(as_ratios(judged)) for task, judged in alone.items()},
+        "alone": {
+            task: {
+                "focus:matched": asdict(as_ratios(matched(of_task, MASK)[0])),
+                "focus:vanishes": asdict(vanishes(of_task, MASK)),
+            }
+            for task, of_task in by_task.items()
+            if _gains_of_both(of_task)
+        },
     }
+
+
+def _gains_of_both(runs: Sequence[FocusRun]) -> bool:
+    """Whether each seed has both masks at the same gains, two at least."""
+    gains = {
+        (run.mask, run.seed): {
+            one.gain for one in runs if (one.kind, one.mask, one.seed) == ("gain", run.mask, run.seed)
+        }
+        for run in runs
+        if run.kind == "gain"
+    }
+    every = list(gains.values())
+    return (
+        len(gains) == 2 * len({run.seed for run in runs})
+        and len(every[0]) > 1
+        and all(one == every[0] for one in every)
+    )
 
 
 def advantages(runs: Sequence[FocusRun]) -> list[dict[str, Any]]:
     """Restricted epochs of full attention over those of top-k at the same change, judged over the seeds of each task."""
-    changes = dict.fromkeys((run.task, run.label.removeprefix(BASELINE)) for run in runs if run.mask == BASELINE)
+    by_entropy = sorted((run for run in runs if run.mask == BASELINE), key=lambda run: (run.task, -run.entropy))
     found = []
-    for task, change in changes:
+    for task, change in dict.fromkeys((run.task, run.label.removeprefix(BASELINE)) for run in by_entropy):
         full, sparse = (
             {run.seed: run for run in runs if (run.task, run.label) == (task, mask + change)}
             for mask in (BASELINE, MASK)
@@ -74,10 +98,7 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         "| claim | effect [95 % interval] | verdict |",
         "| --- | --- | --- |",
         *(_question(name, swept["judgements"][name]) for name in QUESTIONS),
-        *(
-            f"| {QUESTIONS['focus:matched']}, {task} alone | {_effect(judged)} | {_verdict(judged)} |"
-            for task, judged in told["matched_alone"].items()
-        ),
+        *(_question(name, judged, task) for task, alone in told["alone"].items() for name, judged in alone.items()),
         "",
         f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster):",
         "",
@@ -97,6 +118,22 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
     ]
 
 
+def results_line(told: Mapping[str, Any]) -> str:
+    """For docs/results.md: what top-k gains at each gain of attention."""
+    by_task: dict[str, list[str]] = {}
+    for one in told["advantages"]:
+        if one["p"] is not None and (not one["change"] or one["change"].startswith("gain=")):
+            by_task.setdefault(one["task"], []).append(
+                f"{speed_text(_judgement(one))} at {one['change'].replace('=', ' ') or 'gain 1'}"
+            )
+    tasks = "; ".join(f"{task} {', '.join(ratios)}" for task, ratios in by_task.items())
+    return (
+        f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}."
+        if tasks
+        else ""
+    )
+
+
 def _groups(swept: Mapping[str, Any]) -> list[str]:
     changes = {(change["task"], change["label"]): change for change in swept["changes"]}
     rows = []
@@ -110,17 +147,20 @@ def _groups(swept: Mapping[str, Any]) -> list[str]:
     return rows
 
 
-def _question(name: str, judged: Mapping[str, Any] | None) -> str:
+def _question(name: str, judged: Mapping[str, Any] | None, task: str | None = None) -> str:
+    words = f"{QUESTIONS[name]} ({f'`{name}`' if task is None else f'{task} alone'})"
     if judged is None:
-        return f"| {QUESTIONS[name]} (`{name}`) | – | not tested: the sweep is not complete |"
+        return f"| {words} | – | not tested: the sweep is not complete |"
     if name == "focus:explains":
         judged = judged["entropy"]["left_out"]
         effect = f"{judged['estimate_low']:.2f} [{judged['low']:.2f}, {judged['high']:.2f}]"
-    elif name == "focus:vanishes":
-        effect = f"slope {-judged['estimate_low']:.2f} [{-judged['high']:.2f}, {-judged['low']:.2f}]"
+    elif name == "focus:vanishes" and judged["p"] is not None:
+        effect = (
+            f"slope {-judged['estimate_low']:.2f} [{-judged['high']:.2f}, {-judged['low']:.2f}], p = {judged['p']:.2g}"
+        )
     else:
         effect = _effect(judged)
-    return f"| {QUESTIONS[name]} (`{name}`) | {effect} | {_verdict(judged)} |"
+    return f"| {words} | {effect} | {_verdict(judged)} |"
 
 
 def _judgement(values: Mapping[str, Any]) -> Judgement:

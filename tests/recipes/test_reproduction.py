@@ -509,6 +509,11 @@ def test_the_law_on_the_page_is_what_its_runs_give():
     assert "not tested: the sweep is not complete" in text  # stack_manipulation is missing
     assert "| even_pairs | none | 10× [6.9, 13], p = 0.031 | **supported** | 6 | 0 |" in text
     assert "| even_pairs | gain=2 |" in text
+    slopes = [(math.log(b / y) - math.log(a / x)) / math.log(2)
+              for a, x, b, y in zip(*epochs.values(), *sharp.values(), strict=True)]  # fmt: skip
+    check_values(json.loads(json.dumps(told["alone"]["even_pairs"]["focus:vanishes"])), [-slope for slope in slopes])
+    assert f"(even_pairs alone) | slope {walsh(slopes):.2f} [" in text
+    assert law.judge(runs[:-1])["alone"] == {}
     assert "| even_pairs | `full` | 0.990 | 1.00 | 55.2 | 6, 0 | baseline |  |" in text
 
 
