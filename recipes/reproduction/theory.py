@@ -2,6 +2,12 @@
 
 semfocus analyze runs/paper_even_pairs/runs/even_pairs/*/seed-* --paper --output measured
 python -m recipes.reproduction.theory measured    # → recipes/results/paper/theory_even_pairs.json and its pictures
+
+How much training on to the whole budget changes δ, with one pair of models of one seed:
+semfocus compare --config recipes/paper/tier1.yaml --tasks missing_duplicate_string --masks full topk:5 --seeds 0 \\
+    --set training.stop_early=false --output runs/whole
+semfocus analyze runs/{whole,paper_missing_duplicate_string}/runs/missing_duplicate_string/topk-5/seed-0 --paper --output longer
+python -m recipes.reproduction.theory measured --longer longer
 """
 
 import argparse
@@ -24,8 +30,11 @@ OF_A_SLICE = ("name", "mask", "direction", "size", "examples", "levels", "half_w
 PICTURES = {"": "paper.png", "_slopes": "slopes.png"}
 
 
-def store(folders: Sequence[Path], results: Path) -> Path:
-    """Stores what `semfocus analyze --paper` wrote for one task: its table from the first folder, slices of the loss from all."""
+def store(folders: Sequence[Path], results: Path, longer: Path | None = None) -> Path:
+    """Stores what `semfocus analyze --paper` wrote for one task: its table from the first folder, slices of the loss from all.
+
+    `longer`: what it wrote of one run trained to the whole budget and as tier 1 stopped it.
+    """
     first, *_ = every = [read_json(folder / "analysis.json") for folder in folders]
     if not first.get("paper"):
         raise ValueError(
@@ -36,6 +45,9 @@ def store(folders: Sequence[Path], results: Path) -> Path:
     kept = {name: first[name] for name in ("task", "length", "split", "examples", "machine", "versions", "paper")}
     kept["points"] = [{name: point[name] for name in OF_A_POINT} for point in first["points"]]
     kept["slices"] = [{name: one[name] for name in OF_A_SLICE} for found in every for one in found["slices"]]
+    if longer is not None:
+        points = read_json(longer / "analysis.json")["points"]
+        kept["longer"] = [{name: point[name] for name in OF_A_POINT} for point in points]
     path = results / "paper" / f"{PREFIX}{first['task']}.json"
     write_json(path, kept)
     for suffix, name in PICTURES.items():
@@ -64,6 +76,7 @@ def section(stored: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     for found in stored:
         lines += ["", f"### {found['task']}", "", *_table(found["paper"]), "", _summary(found)]
+        lines += ["", _longer(found)] if "longer" in found else []
         lines += ["", f"![Dots: our models; crosses: the paper](paper/{PREFIX}{found['task']}.png)"]
         if found["slices"]:
             lines += ["", *_slices(found)]
@@ -111,6 +124,20 @@ def _summary(found: Mapping[str, Any]) -> str:
     )
 
 
+def _longer(found: Mapping[str, Any]) -> str:
+    """δ_h of one run, stopped and trained on, beside the paper's."""
+    stopped, whole = sorted(found["longer"], key=lambda point: point["epochs"])
+    paper = [row["paper"] for row in found["paper"] if row["quantity"] == "dispersion_mask"]
+    told = [
+        f"{', '.join(number(value) for value in point['percentiles']['dispersion_mask'])} after {point['epochs']} epochs"
+        for point in (stopped, whole)
+    ]
+    return (
+        f"Why: the length of training is a part of it. One run of `{whole['own_mask']}`, stopped as in tier 1 and trained to its whole "
+        f"budget: δ_h {told[0]}, {told[1]} (the paper: {', '.join(map(number, paper))})."
+    )
+
+
 def _slices(found: Mapping[str, Any]) -> list[str]:
     """The slopes of the loss around the trained weights, a mask beside full."""
     entries, by_mask = found["slices"], slopes_by_mask(found["slices"])
@@ -140,9 +167,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "folders", nargs="+", type=Path, metavar="DIR", help="what `semfocus analyze --output DIR` wrote"
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: recipes/results")
+    parser.add_argument(
+        "--longer",
+        type=Path,
+        metavar="DIR",
+        help="the same of one run trained to its whole budget, and as it was stopped",
+    )
     options = parser.parse_args(arguments)
     try:
-        print(store(options.folders, options.results))
+        print(store(options.folders, options.results, options.longer))
     except (ValueError, OSError) as error:
         print(f"theory: {error}", file=sys.stderr)
         return 2

@@ -248,6 +248,10 @@ def test_the_stored_theory_follows_from_its_models(found):
     of_full = [point["percentiles"]["dispersion_full"][1] for point in found["points"] if point["own_mask"] == "full"]
     assert row["median"] == statistics.median(of_full)
     assert f"{number(row['median'])} / {number(row['paper'])}" in table
+    if "longer" in found:
+        stopped, whole = sorted(found["longer"], key=lambda point: point["epochs"])
+        assert whole["epochs"] == PAPER_EPOCHS[found["task"]] > stopped["epochs"]
+        assert f"{number(whole['percentiles']['dispersion_mask'][0])}, " in table
 
 
 def test_analyses_of_two_tasks_or_without_the_papers_table_are_refused(tmp_path, capsys):
