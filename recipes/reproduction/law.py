@@ -15,7 +15,7 @@ from .records import BASELINE, read_tier, stored_name
 NAME = "tier3"
 TITLE = "The law of focus (tier 3)"
 QUESTIONS = {
-    "focus:matched": f"`{MASK}` is faster at equal initial entropy",
+    "focus:matched": f"`{MASK}` is faster at equal initial entropy; contradicted where an advantage of 10 % is excluded",
     "focus:explains": "Initial entropy explains the differences: R² on the task left out is above 0.5",
     "focus:vanishes": f"The advantage of `{MASK}` falls with the gain: slope of its logarithm on that of the gain is below 0",
     "focus:exception": f"{EXCEPTION} differs from the other two",
