@@ -119,19 +119,21 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
 
 
 def results_line(told: Mapping[str, Any]) -> str:
-    """For docs/results.md: what top-k gains at each gain of attention."""
+    """For docs/results.md: what top-k gains at each gain of attention, and at equal initial entropy; empty without a sweep of six seeds."""
     by_task: dict[str, list[str]] = {}
     for one in told["advantages"]:
         if one["p"] is not None and (not one["change"] or one["change"].startswith("gain=")):
             by_task.setdefault(one["task"], []).append(
                 f"{speed_text(_judgement(one))} at {one['change'].replace('=', ' ') or 'gain 1'}"
             )
+    for task, alone in told["alone"].items():
+        if alone["focus:matched"]["p"] is not None:
+            matched_text = speed_text(_judgement(alone["focus:matched"]))
+            by_task.setdefault(task, []).append(f"and {matched_text} at equal initial entropy")
+    if not by_task:
+        return ""
     tasks = "; ".join(f"{task} {', '.join(ratios)}" for task, ratios in by_task.items())
-    return (
-        f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}."
-        if tasks
-        else ""
-    )
+    return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}."
 
 
 def _groups(swept: Mapping[str, Any]) -> list[str]:
