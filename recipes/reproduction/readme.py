@@ -1,8 +1,7 @@
 """Puts stored results into README.md and docs/ (blocks.py says which where), from what their commands left.
 
 python -m recipes.reproduction.readme runs/quickstart        # after `make quickstart`
-python -m recipes.reproduction.readme --cost runs/cost.txt   # after `make benchmark`
-python -m recipes.reproduction.readme --data runs/data.txt   # after `make benchmark`
+python -m recipes.reproduction.readme --cost runs/cost.txt --data runs/data.txt    # after `make benchmark`
 python -m recipes.reproduction.readme --attention runs/attention   # after `make benchmark`
 python -m recipes.reproduction.readme --minilm runs/sparse_minilm  # after `python recipes/sparse_minilm.py`
 python -m recipes.reproduction.readme --claims               # after `python -m recipes.reproduction.claims`
@@ -156,19 +155,22 @@ def printed_section(printed: str) -> str:
 
 def costs_section(cost: str, *attention: str) -> str:
     """Cost in one line, from what `make benchmark` printed about a training step and, on two processors, about attention alone."""
-    step = re.search(r"^topk:5 .*?([\d.]+) x full", cost, re.MULTILINE)
-    assert step
+    step = _first(r"^topk:5 .*?([\d.]+) x full", cost)
     alone = []
     for printed in attention:
-        ratio = re.search(r"^topk:5 +4x2048  dense, time .*?  ([\d.]+) \(", printed, re.MULTILINE)
-        processor = re.search(r"cpu \((.+)\), \d+ threads", printed)
-        assert ratio
-        assert processor
-        alone.append(f"{float(ratio[1]):.2f} times on {processor[1].replace('(R)', '').removesuffix(' Processor')}")
+        ratio = _first(r"^topk:5 +4x2048  dense, time .*?  ([\d.]+) \(", printed)
+        processor = _first(r"cpu \((.+)\), \d+ threads", printed).replace("(R)", "").removesuffix(" Processor")
+        alone.append(f"{float(ratio):.2f} times on {processor}")
     return (
-        f"On a CPU, a training step with `topk:5` takes {float(step[1]):.1f} times that with full attention at length 40; attention "
+        f"On a CPU, a training step with `topk:5` takes {float(step):.1f} times that with full attention at length 40; attention "
         f"alone, at length 2,048, takes {' and '.join(alone)}. [Benchmarks](docs/benchmarks.md)."
     )
+
+
+def _first(pattern: str, printed: str) -> str:
+    if match := re.search(pattern, printed, re.MULTILINE):
+        return match[1]
+    raise ValueError(f"a stored benchmark has no line like {pattern!r}; make it again: make benchmark")
 
 
 def attention_section(printed: str) -> str:
@@ -291,12 +293,8 @@ def _settings_of(summary: Summary, task: str) -> dict[str, Any]:
     (entry,) = (entry for entry in summary.tasks if entry.name == task)
     model = SemFocusConfig(**entry.hyperparameters["model"])
     model.position_std = position_std(model)
-    values = {
-        **model.to_dict(),
-        **entry.hyperparameters["training"],
-        "length": entry.length,
-        "train_size": entry.train_size,
-    }
+    sizes = {"length": entry.length, "train_size": entry.train_size}
+    values = model.to_dict() | entry.hyperparameters["training"] | sizes
     return {name: values[name] for name in values if name not in ("attention_gain", "epochs", "analysis_every")}
 
 
@@ -342,8 +340,8 @@ def sweep_picture(stored: Mapping[str, Summary], mask: str = "topk:5") -> Figure
     keys = [mask_key(styles[name], name) for name in ("full", mask)]
     if any(run.epochs_to_tau is None for _, task, swept in panels for summary in swept
            for run in summary.runs if run.task == task and run.mask in ("full", mask)):  # fmt: skip
-        words = "more than the budget"
-        keys.append(Line2D([], [], color=LIGHT.faint, marker="^", linestyle=":", fillstyle="none", label=words))
+        looks: dict[str, Any] = {"color": LIGHT.faint, "marker": "^", "linestyle": ":", "fillstyle": "none"}
+        keys.append(Line2D([], [], label="more than the budget", **looks))
     figure.legend(handles=keys, loc="outside upper right", ncols=3, **legend_style(LIGHT))
     return figure
 
