@@ -146,6 +146,7 @@ def summary(runs: Sequence[FocusRun], command: str = "") -> dict[str, Any]:
         "runs": len(runs),
         "censored": sum(run.censored for run in runs),
         "baseline_entropy": [min(entropies), max(entropies)],
+        "judged_labels": common_labels(runs),
         "judgements": _judgements(runs),
         "changes": changes,
         "groups": groups,
@@ -153,34 +154,33 @@ def summary(runs: Sequence[FocusRun], command: str = "") -> dict[str, Any]:
 
 
 def _judgements(runs: Sequence[FocusRun]) -> dict[str, Any]:
-    """The protocol's four rules; None where runs are missing that they need."""
-    if not _complete(runs):
-        return dict.fromkeys(("focus:matched", "focus:explains", "focus:vanishes", "focus:exception"))
-    judged, tasks = matched(runs, MASK)
-    return {
-        "focus:matched": {"tasks": tasks, **asdict(as_ratios(judged))},
-        "focus:explains": {
+    """The protocol's four rules, on runs of `common_labels`; None where runs are missing that a rule needs."""
+    rules = dict.fromkeys(("focus:matched", "focus:explains", "focus:vanishes", "focus:exception"))
+    labels, tasks = common_labels(runs), _tasks(runs)
+    if len(tasks) < 2 or EXCEPTION not in tasks or not {"full", MASK} <= set(labels):
+        return rules
+    runs = [run for run in runs if run.label in labels]
+    rules["focus:exception"] = asdict(as_ratios(exception(runs, EXCEPTION, MASK)))
+    by_mask = [{run.gain for run in runs if (run.kind, run.mask) == ("gain", mask)} for mask in ("full", MASK)]
+    if len(by_mask[0] & by_mask[1]) > 1:
+        judged, overlapping = matched(runs, MASK)
+        rules["focus:matched"] = {"tasks": overlapping, **asdict(as_ratios(judged))}
+        rules["focus:explains"] = {
             name: {"left_out": asdict(outside), "within": asdict(inside)}
             for name, (outside, inside) in explains(runs).items()
-        },
-        "focus:vanishes": asdict(vanishes(runs, MASK)),
-        "focus:exception": asdict(as_ratios(exception(runs, EXCEPTION, MASK))),
-    }
+        }
+        rules["focus:vanishes"] = asdict(vanishes(runs, MASK))
+    return rules
 
 
-def _complete(runs: Sequence[FocusRun]) -> bool:
-    """Whether each task and seed has the same labels, both masks at gain 1, and `EXCEPTION` has neighbours."""
-    by_pair: dict[tuple[str, int], set[str]] = {}
+def common_labels(runs: Sequence[FocusRun]) -> list[str]:
+    """The labels that every task has in every seed: what is judged over the tasks."""
+    by_pair = {(task, seed): set[str]() for task in _tasks(runs) for seed in _seeds(runs)}
     for run in runs:
-        by_pair.setdefault((run.task, run.seed), set()).add(run.label)
-    labels = set.union(*by_pair.values()) if by_pair else set()
-    every = len(by_pair) == len(_tasks(runs)) * len(_seeds(runs)) and all(
-        present == labels for present in by_pair.values()
-    )
-    gains = {run.gain for run in runs if run.kind == "gain" and run.mask == MASK}
-    return (
-        every and {"full", MASK} <= labels and len(gains) > 1 and len(_tasks(runs)) > 1 and EXCEPTION in _tasks(runs)
-    )
+        by_pair[run.task, run.seed].add(run.label)
+    return [
+        label for label in dict.fromkeys(run.label for run in runs) if all(label in has for has in by_pair.values())
+    ]
 
 
 def matched(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> tuple[Judgement, tuple[str, ...]]:
@@ -343,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{group['censored']} censored)  H {group['entropy']:.3f}  δ {group['dispersion']:.2f}"
         )
     for name, judged in result["judgements"].items():
-        print(f"{name}: {judged.get('verdict', judged) if judged else 'not tested: the sweep is not complete'}")
+        print(f"{name}: {judged.get('verdict', judged) if judged else 'not tested: the sweep has not what it needs'}")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         *(_question(name, swept["judgements"][name]) for name in QUESTIONS),
         *(_question(name, judged, task) for task, alone in told["alone"].items() for name, judged in alone.items()),
         "",
+        *_judged_labels(swept),
         f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster):",
         "",
         "| task | change | speed-up [95 % interval] | verdict | pairs | censored runs |",
@@ -149,10 +150,20 @@ def _groups(swept: Mapping[str, Any]) -> list[str]:
     return rows
 
 
+def _judged_labels(swept: Mapping[str, Any]) -> list[str]:
+    labels = swept["judged_labels"]
+    if len(swept["tasks"]) < 2 or not labels:
+        return []
+    return [
+        f"Over the tasks, those variants are judged that each has in every seed: {', '.join(f'`{label}`' for label in labels)}.",
+        "",
+    ]
+
+
 def _question(name: str, judged: Mapping[str, Any] | None, task: str | None = None) -> str:
     words = f"{QUESTIONS[name]} ({f'`{name}`' if task is None else f'{task} alone'})"
     if judged is None:
-        return f"| {words} | – | not tested: the sweep is not complete |"
+        return f"| {words} | – | not tested: runs that it needs are missing |"
     if name == "focus:explains":
         judged = judged["entropy"]["left_out"]
         effect = f"{judged['estimate_low']:.2f} [{judged['low']:.2f}, {judged['high']:.2f}]"

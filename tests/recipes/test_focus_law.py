@@ -186,7 +186,25 @@ def test_a_summary_has_the_rules_and_each_change_against_full_attention():
     assert (change["low"], change["high"]) == pytest.approx((math.exp(min(logs)), math.exp(max(logs))))
     assert len(found["changes"]) == 15 * 4
     assert len(found["groups"]) == 16 * 3
-    assert law.summary(runs[1:])["judgements"]["focus:matched"] is None
+    without_a_baseline = [run for run in runs if (run.task, run.seed, run.label) != (TASKS[1], 3, "full")]
+    assert set(law.summary(without_a_baseline)["judgements"].values()) == {None}
+
+
+def test_tasks_are_judged_on_the_labels_that_each_has_in_every_seed():
+    runs = [
+        replace(run, label=run.mask if run.gain == 1 else f"{run.mask};gain={run.gain}")
+        for run in sweep(by_mask, noise=0.1)
+    ]
+    few = [run for run in runs if run.gain in (1.0, 2.8, 4.6, 6.0)]
+    other = [run for run in runs if run.task == TASKS[0] and run not in few]
+    half = [run for run in runs if run.seed < 3 and run not in few and run not in other]
+    # What one task has alone, or a task in some of its seeds, changes no verdict over the tasks.
+    found = law.summary([*few, *other, *half])
+    assert found["judgements"] == law.summary(few)["judgements"]
+    assert set(found["judged_labels"]) == {run.label for run in few}
+    at_1 = law.summary([run for run in runs if run.gain == 1 or run.task == TASKS[0]])["judgements"]
+    assert {name for name, judged in at_1.items() if judged} == {"focus:exception"}
+    assert at_1["focus:exception"] == law.summary(runs)["judgements"]["focus:exception"]
 
 
 def h(mask, seed):

@@ -510,7 +510,7 @@ def test_the_law_on_the_page_is_what_its_runs_give():
     for one, (full, sparse) in ((plain, epochs.values()), (at_2, sharp.values())):
         check_values(one, [math.log(a / b) for a, b in zip(full, sparse, strict=True)], exponent=True)
     text = "\n".join(law.section(told, drawn=True))
-    assert "not tested: the sweep is not complete" in text  # stack_manipulation is missing
+    assert "not tested: runs that it needs are missing" in text  # stack_manipulation is missing
     assert "| even_pairs | none | 10× [6.9, 13], p = 0.031 | **supported** | 6 | 0 |" in text
     assert "| even_pairs | gain=2 |" in text
     slopes = [(math.log(b / y) - math.log(a / x)) / math.log(2)
