@@ -1,7 +1,7 @@
 """The law of focus: the rules of `docs/protocol.md` (tier 3) as functions. Each gives one number a seed, and a judgement of them.
 
 python recipes/focus_law.py runs/tier3
-python recipes/focus_law.py runs/tier3 --output hf_semfocus/cli/focus_law.json     # what `semfocus advise` reads
+python recipes/focus_law.py runs/tier3 --output law.json     # for `semfocus advise TASK --evidence law.json`
 
 y is the logarithm of a run's restricted epochs to τ. Runs are those of two masks ("full" and the sparse one) unless said.
 """
@@ -22,12 +22,14 @@ from hf_semfocus.comparison.paired_tests import LEVEL, Judgement, Verdict, as_ra
 from hf_semfocus.comparison.run_directory import RunDirectory
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.files import write_json
+from hf_semfocus.schema import FINISHED
 from hf_semfocus.training.results import untrained_attention
 from hf_semfocus.training.run_files import Run
 
 FORMAT = 1
 MASK = "topk:5"
 EXCEPTION = "stack_manipulation"
+TASKS = ("even_pairs", "missing_duplicate_string", EXCEPTION)  # of the protocol
 SHARPNESS = ("gain", "temperature")  # ways that leave attention a softmax of the layer's own scores
 NO_ADVANTAGE = np.log(1.1)  # an advantage below 10 % counts as none
 EXPLAINED = 0.5
@@ -74,9 +76,9 @@ def read_focus_runs(run_dir: Path) -> list[FocusRun]:
 
 def focus_run(run: Run) -> FocusRun | None:
     """A run in the law's numbers; None for one that has not ended."""
-    epochs = run.convergence("train") if run.counts else None
-    if epochs is None or not (epochs.reached or epochs.finished):
+    if run.status not in FINISHED:
         return None
+    epochs = run.convergence("train")
     start = (run.result and run.result.initial_attention) or untrained_attention(RunSpec.from_dict(run.spec.to_json()))
     if start is None or start.entropy is None or start.dispersion_all is None:
         raise ValueError(f"{run.folder} has inputs of one token, which have no entropy")
@@ -154,15 +156,13 @@ def summary(runs: Sequence[FocusRun], command: str = "") -> dict[str, Any]:
 
 
 def _judgements(runs: Sequence[FocusRun]) -> dict[str, Any]:
-    """The protocol's four rules, on runs of `common_labels`; None where runs are missing that a rule needs."""
+    """The protocol's four rules, on `of_common_labels`; None where runs are missing that a rule needs."""
     rules = dict.fromkeys(("focus:matched", "focus:explains", "focus:vanishes", "focus:exception"))
-    labels, tasks = common_labels(runs), _tasks(runs)
-    if len(tasks) < 2 or EXCEPTION not in tasks or not {"full", MASK} <= set(labels):
+    runs = of_common_labels(runs)
+    if set(_tasks(runs)) != set(TASKS) or not {"full", MASK} <= {run.label for run in runs}:
         return rules
-    runs = [run for run in runs if run.label in labels]
     rules["focus:exception"] = asdict(as_ratios(exception(runs, EXCEPTION, MASK)))
-    by_mask = [{run.gain for run in runs if (run.kind, run.mask) == ("gain", mask)} for mask in ("full", MASK)]
-    if len(by_mask[0] & by_mask[1]) > 1:
+    if swept_gains(runs):
         judged, overlapping = matched(runs, MASK)
         rules["focus:matched"] = {"tasks": overlapping, **asdict(as_ratios(judged))}
         rules["focus:explains"] = {
@@ -171,6 +171,18 @@ def _judgements(runs: Sequence[FocusRun]) -> dict[str, Any]:
         }
         rules["focus:vanishes"] = asdict(vanishes(runs, MASK))
     return rules
+
+
+def swept_gains(runs: Sequence[FocusRun]) -> bool:
+    """Whether there is more than one gain at which both masks have runs."""
+    by_mask = [{run.gain for run in runs if (run.kind, run.mask) == ("gain", mask)} for mask in ("full", MASK)]
+    return len(by_mask[0] & by_mask[1]) > 1
+
+
+def of_common_labels(runs: Sequence[FocusRun]) -> list[FocusRun]:
+    """Those of `common_labels`."""
+    labels = common_labels(runs)
+    return [run for run in runs if run.label in labels]
 
 
 def common_labels(runs: Sequence[FocusRun]) -> list[str]:

@@ -70,7 +70,7 @@ class Evidence:
         more = [*plateaus.section(self.plateaus), *further.section(self.further)]
         more += law.section(self.law, "law" in drawn) if self.law else []
         absent = [title for name, title in further.TIERS.items() if name not in self.further]
-        absent += [] if self.swept else [law.TITLE]
+        absent += [] if self.law else [law.TITLE]
         return markdown(self.tier, drawn, [*more, *theory.section(self.theory)], absent)
 
     def blocks(self) -> dict[str, str]:

@@ -186,9 +186,11 @@ def _write_machines(folder: Path, copy: Path, machine: Mapping[str, Any]) -> Non
         epochs, machine = len(run.history), run.result.machine
     else:
         return  # it begins again, or its result says all
-    if machines and same_machine(machines[-1]["machine"], machine):
-        machines.pop()
-    write_json(copy / MACHINES, [*machines, {"machine": machine, "epochs": epochs}] if epochs > before else machines)
+    if epochs > before:
+        if machines and same_machine(machines[-1]["machine"], machine):
+            machines.pop()
+        machines.append({"machine": machine, "epochs": epochs})
+    write_json(copy / MACHINES, machines)
 
 
 def same_machine(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hf_semfocus.comparison.paired_tests import Judgement, judge_speed
+from hf_semfocus.comparison.paired_tests import Judgement, judge_speed, with_holm
 from hf_semfocus.text import plural
 
 from .page import VERDICTS, epochs, judged_text
@@ -41,13 +41,14 @@ def read(results: Path) -> dict[str, list[Compared]]:
     for name in TIERS:
         if stored := read_tier(results, name):
             compared = []
-            for task, mask in dict.fromkeys((own.run.spec.task, own.run.label) for own in stored):
-                if mask != BASELINE:
-                    of_task = [own for own in stored if own.run.spec.task == task]
-                    record = task_record(task, of_task, SEEDS, mask)
-                    compared.append(
-                        Compared(mask, record, judge_speed([pair.convergences for pair in record.counted]))
-                    )
+            for mask in dict.fromkeys(own.run.label for own in stored if own.run.label != BASELINE):
+                tasks = dict.fromkeys(own.run.spec.task for own in stored if own.run.label == mask)
+                records = [
+                    task_record(task, [own for own in stored if own.run.spec.task == task], SEEDS, mask)
+                    for task in tasks
+                ]
+                judged = {one.name: judge_speed([pair.convergences for pair in one.counted]) for one in records}
+                compared += [Compared(mask, one, with_holm(judged)[one.name]) for one in records]
             tiers[name] = compared
     return tiers
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
+from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.text import plural
 
-from ..focus_law import EXCEPTION, MASK, FocusRun, focus_run, matched, summary, vanishes
+from ..focus_law import EXCEPTION, MASK, FocusRun, focus_run, matched, of_common_labels, summary, swept_gains, vanishes
 from .page import VERDICTS, judged_text, speed_text
-from .records import BASELINE, read_tier, stored_name
+from .records import BASELINE, RECIPES, SEEDS, read_tier, stored_name
 
 NAME = "tier3"
 TITLE = "The law of focus (tier 3)"
@@ -23,18 +24,19 @@ QUESTIONS = {
 
 
 def read(results: Path) -> list[FocusRun]:
-    """The runs of the stored sweep that have ended; none where it is not stored.
+    """The runs of the stored sweep that have ended, of the protocol's seeds; none where it is not stored.
 
     Raises:
         ValueError: it cannot be read, or is not of tier 3's recipe.
     """
-    return [known for own in read_tier(results, NAME) if (known := focus_run(own.run)) is not None]
+    runs = [own.run for own in read_tier(results, NAME) if own.run.spec.seed in SEEDS]
+    return [known for run in runs if (known := focus_run(run)) is not None]
 
 
 def judge(runs: Sequence[FocusRun]) -> dict[str, Any]:
     """`focus_law.summary`, what top-k gains over full attention at each change, and two of the claims of each task alone."""
     swept = summary(runs, f"python -m recipes.reproduction, from {stored_name(NAME)}")
-    by_task = {task: [run for run in runs if run.task == task] for task in swept["tasks"]}
+    by_task = {task: of_common_labels([run for run in runs if run.task == task]) for task in swept["tasks"]}
     return {
         "summary": swept,
         "advantages": advantages(runs),
@@ -44,26 +46,9 @@ def judge(runs: Sequence[FocusRun]) -> dict[str, Any]:
                 "focus:vanishes": asdict(vanishes(of_task, MASK)),
             }
             for task, of_task in by_task.items()
-            if _gains_of_both(of_task)
+            if swept_gains(of_task)
         },
     }
-
-
-def _gains_of_both(runs: Sequence[FocusRun]) -> bool:
-    """Whether each seed has both masks at the same gains, two at least."""
-    gains = {
-        (run.mask, run.seed): {
-            one.gain for one in runs if (one.kind, one.mask, one.seed) == ("gain", run.mask, run.seed)
-        }
-        for run in runs
-        if run.kind == "gain"
-    }
-    every = list(gains.values())
-    return (
-        len(gains) == 2 * len({run.seed for run in runs})
-        and len(every[0]) > 1
-        and all(one == every[0] for one in every)
-    )
 
 
 def advantages(runs: Sequence[FocusRun]) -> list[dict[str, Any]]:
@@ -91,29 +76,35 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         f"## {TITLE}",
         "",
         f"Is `{MASK}` faster because its attention is sharper at the start? {plural(swept['runs'], 'run')} on "
-        f"{', '.join(swept['tasks'])}, {swept['censored']} of them censored (they count with the ceiling). H: entropy of the untrained "
-        f"model's attention, 1 is uniform; δ: mean range of its scores. All runs: [{folder}]({folder}/README.md).",
+        f"{', '.join(swept['tasks'])}, {swept['censored']} of them censored (they count with the ceiling). Those at gain 1 are tier 1's. "
+        f"H: entropy of the untrained model's attention, 1 is uniform; `{MASK}` can have ln 5 / ln 40 = 0.436 at most. δ: mean range of "
+        "its scores. gain: a factor on the initial weights of query and key; beta: one on the scores, which are divided by 8 as well; "
+        f"qk_norm: query and key are normalised; entmax15, sparsemax: instead of softmax. All runs: [{folder}]({folder}/README.md).",
         "",
         *(["![Epochs to τ against initial entropy](paper/law.png)", ""] if drawn else []),
         "| claim | effect [95 % interval] | verdict |",
         "| --- | --- | --- |",
-        *(_question(name, swept["judgements"][name]) for name in QUESTIONS),
+        *(_question(name, swept["judgements"][name], provisional=bool(_lacking(swept))) for name in QUESTIONS),
         *(_question(name, judged, task) for task, alone in told["alone"].items() for name, judged in alone.items()),
         "",
         *_judged_labels(swept),
-        f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster):",
+        "Where initial entropy is equal, it is low (at most 0.436), and both masks need few epochs there: then one epoch is a large "
+        "factor, and a small advantage cannot be told.",
         "",
-        "| task | change | speed-up [95 % interval] | verdict | pairs | censored runs |",
-        "| --- | --- | --- | --- | --- | --- |",
+        f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster). This table and the next "
+        "decide nothing, and their p are not corrected:",
+        "",
+        "| task | change | speed-up [95 % interval] | pairs | censored runs |",
+        "| --- | --- | --- | --- | --- |",
         *(
-            f"| {one['task']} | {one['change'] or 'none'} | {_effect(one)} | {_verdict(one)} | {one['n']} | {one['censored']} |"
+            f"| {one['task']} | {one['change'] or 'none'} | {_effect(one)} | {one['n']} | {one['censored']} |"
             for one in told["advantages"]
         ),
         "",
         "Each change beside full attention as it is:",
         "",
-        "| task | variant | H | δ | epochs (geometric mean) | runs, censored | speed-up [95 % interval] | verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| task | variant | H | δ | epochs (geometric mean) | runs, censored | speed-up [95 % interval] |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
         *_groups(swept),
         "",
     ]
@@ -130,7 +121,9 @@ def results_line(told: Mapping[str, Any]) -> str:
     for task, alone in told["alone"].items():
         if alone["focus:matched"]["p"] is not None:
             matched_text = speed_text(_judgement(alone["focus:matched"]))
-            by_task.setdefault(task, []).append(f"and {matched_text} at equal initial entropy")
+            by_task.setdefault(task, []).append(
+                f"and {matched_text} at equal initial entropy (low there: both need few epochs)"
+            )
     if not by_task:
         return ""
     tasks = "; ".join(f"{task} {', '.join(ratios)}" for task, ratios in by_task.items())
@@ -142,7 +135,7 @@ def _groups(swept: Mapping[str, Any]) -> list[str]:
     rows = []
     for group in sorted(swept["groups"], key=lambda group: (group["task"], -group["entropy"])):
         change = changes.get((group["task"], group["label"]))
-        compared = f"{_effect(change)} | {_verdict(change)}" if change else "baseline | "
+        compared = _effect(change) if change else "baseline"
         rows.append(
             f"| {group['task']} | `{group['label']}` | {group['entropy']:.3f} | {group['dispersion']:.2f} | {group['epochs']:.1f} | "
             f"{group['runs']}, {group['censored']} | {compared} |"
@@ -151,29 +144,39 @@ def _groups(swept: Mapping[str, Any]) -> list[str]:
 
 
 def _judged_labels(swept: Mapping[str, Any]) -> list[str]:
-    labels = swept["judged_labels"]
-    if len(swept["tasks"]) < 2 or not labels:
+    if len(swept["tasks"]) < 2:
         return []
+    judged, lacking = (
+        ", ".join(f"`{label}`" for label in labels) for labels in (swept["judged_labels"], _lacking(swept))
+    )
+    missing = f" *Provisional*: these are missing on a task or seed: {lacking}." if lacking else ""
+    return [f"Over the tasks, those variants are judged that each has in every seed: {judged}.{missing}", ""]
+
+
+def _lacking(swept: Mapping[str, Any]) -> list[str]:
+    """The recipe's variants that some task or seed lacks."""
     return [
-        f"Over the tasks, those variants are judged that each has in every seed: {', '.join(f'`{label}`' for label in labels)}.",
-        "",
+        label for label in Experiment.from_yaml(RECIPES / f"{NAME}.yaml").masks if label not in swept["judged_labels"]
     ]
 
 
-def _question(name: str, judged: Mapping[str, Any] | None, task: str | None = None) -> str:
+def _question(name: str, judged: Mapping[str, Any] | None, task: str | None = None, provisional: bool = False) -> str:
     words = f"{QUESTIONS[name]} ({f'`{name}`' if task is None else f'{task} alone'})"
     if judged is None:
         return f"| {words} | – | not tested: runs that it needs are missing |"
     if name == "focus:explains":
         judged = judged["entropy"]["left_out"]
+    # No rule of the protocol gives this one a verdict on a task alone.
+    verdict = "exploration" if task and name == "focus:vanishes" else _verdict(judged)
+    verdict += " (provisional)" if provisional and name != "focus:exception" else ""
+    effect = _effect(judged)
+    if name == "focus:explains" and judged["p"] is not None:
         effect = f"{judged['estimate_low']:.2f} [{judged['low']:.2f}, {judged['high']:.2f}]"
     elif name == "focus:vanishes" and judged["p"] is not None:
         effect = (
             f"slope {-judged['estimate_low']:.2f} [{-judged['high']:.2f}, {-judged['low']:.2f}], p = {judged['p']:.2g}"
         )
-    else:
-        effect = _effect(judged)
-    return f"| {words} | {effect} | {_verdict(judged)} |"
+    return f"| {words} | {effect} | {verdict} |"
 
 
 def _judgement(values: Mapping[str, Any]) -> Judgement:

@@ -71,7 +71,8 @@ def section(stored: Sequence[Mapping[str, Any]]) -> list[str]:
         "At the end of training, over ten batches of 100 training rows, all queries and layers; Δ at 100 − the percentile. "
         "δ_s is of models trained with full attention, all else of those with `topk:5`. Ours is the median of the models, the "
         "paper's one seed. **Bold**: they differ by more than 20 %. *Outside*: the paper's number lies outside the range of our "
-        "models. λ < 1: by the theory top-k makes the loss's Lipschitz constant smaller (W: in the weights, X: in the inputs). Our "
+        "models. λ_W = δ_h/δ_s + ln(2(1 + 1/Δ))/δ_s, and λ_X likewise in the inputs (`hf_semfocus/analysis/conditions.py`): below 1, the "
+        "theory bounds the loss's Lipschitz constant lower for top-k than for full attention. Our "
         "runs end soon after 95 %, the paper's at the task's full budget, and its dropout of attention weights was on.",
     ]
     for found in stored:
@@ -133,8 +134,8 @@ def _longer(found: Mapping[str, Any]) -> str:
         for point in (stopped, whole)
     ]
     return (
-        f"Why: the length of training is a part of it. One run of `{whole['own_mask']}`, stopped as in tier 1 and trained to its whole "
-        f"budget: δ_h {told[0]}, {told[1]} (the paper: {', '.join(map(number, paper))})."
+        f"The length of training may be a part of it. In one run of `{whole['own_mask']}`, stopped as in tier 1 and trained to its whole "
+        f"budget, δ_h was {told[0]}, and {told[1]} (the paper: {', '.join(map(number, paper))})."
     )
 
 
@@ -143,7 +144,8 @@ def _slices(found: Mapping[str, Any]) -> list[str]:
     entries, by_mask = found["slices"], slopes_by_mask(found["slices"])
     first = entries[0]
     lines = [
-        f"Slices of the training loss around the trained weights (the paper's figure 5): |difference of neighbouring points| / step within "
+        f"Slices of the training loss around the trained weights, after the paper's figure 5 on a coarser grid (there 200 × 200 points), "
+        f"so sizes do not compare with the paper's, only the masks with each other: |difference of neighbouring points| / step within "
         f"± a half-width; {first['size']} × {first['size']} points, {first['examples']} rows, "
         f"{len({entry['name'] for entry in entries})} models, {len({entry['direction'] for entry in entries})} planes each; medians.",
         "",

@@ -352,6 +352,10 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
     machines = json.loads((again / "machines.json").read_text(encoding="utf-8"))
     assert [entry["epochs"] for entry in machines] == [2, 4]
     assert not archive.same_machine(*(entry["machine"] for entry in machines))
+    # Stored once more, without a further epoch, it is the same.
+    archive.store(again.parents[3], stored_as / "twice", pictures=())
+    twice = archive.unpack(stored_as / "twice", tmp_path / "twice") / "runs" / spec.name
+    assert json.loads((twice / "machines.json").read_text(encoding="utf-8")) == machines
 
 
 @pytest.mark.parametrize("fault", ["large", "half", "ended"])
