@@ -3,7 +3,7 @@
 python recipes/focus_law.py runs/tier3
 python recipes/focus_law.py runs/tier3 --output law.json     # for `semfocus advise TASK --evidence law.json`
 
-y is the logarithm of a run's restricted epochs to τ. Runs are those of two masks ("full" and the sparse one) unless said.
+y is the logarithm of a run's restricted epochs to τ. Runs are those of two masks ("full" and `MASK`) unless said.
 """
 
 import argparse
@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from hf_semfocus.comparison.paired_tests import LEVEL, Judgement, Verdict, as_ratios, judge_values, restricted_epochs
+from hf_semfocus.comparison.paired_tests import LEVEL, Judgement, Verdict, as_ratios, judge_values
 from hf_semfocus.comparison.run_directory import RunDirectory
+from hf_semfocus.comparison.statistics import restricted_epochs
 from hf_semfocus.experiments.spec import RunSpec
 from hf_semfocus.files import write_json
 from hf_semfocus.schema import FINISHED
@@ -161,15 +162,15 @@ def _judgements(runs: Sequence[FocusRun]) -> dict[str, Any]:
     runs = of_common_labels(runs)
     if set(_tasks(runs)) != set(TASKS) or not {"full", MASK} <= {run.label for run in runs}:
         return rules
-    rules["focus:exception"] = asdict(as_ratios(exception(runs, EXCEPTION, MASK)))
+    rules["focus:exception"] = asdict(as_ratios(exception(runs)))
     if swept_gains(runs):
-        judged, overlapping = matched(runs, MASK)
+        judged, overlapping = matched(runs)
         rules["focus:matched"] = {"tasks": overlapping, **asdict(as_ratios(judged))}
         rules["focus:explains"] = {
             name: {"left_out": asdict(outside), "within": asdict(inside)}
             for name, (outside, inside) in explains(runs).items()
         }
-        rules["focus:vanishes"] = asdict(vanishes(runs, MASK))
+        rules["focus:vanishes"] = asdict(vanishes(runs))
     return rules
 
 
@@ -195,19 +196,17 @@ def common_labels(runs: Sequence[FocusRun]) -> list[str]:
     ]
 
 
-def matched(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> tuple[Judgement, tuple[str, ...]]:
-    """`focus:matched`: the log speed-up of `mask` at equal initial entropy, and the tasks that it rests on.
+def matched(runs: Sequence[FocusRun]) -> tuple[Judgement, tuple[str, ...]]:
+    """`focus:matched`: the log speed-up of `MASK` at equal initial entropy, and the tasks that it rests on.
 
     A task without two runs of either mask where their entropies overlap, or whose regression is not determined, is left
     out for all seeds.
     """
-    compared = [run for run in runs if run.kind in SHARPNESS and run.mask in (mask, baseline)]
+    compared = [run for run in runs if run.kind in SHARPNESS and run.mask in ("full", MASK)]
     seeds = _seeds(compared)
     designs = {}
     for task in _tasks(compared):
-        of_task = [
-            _design([r for r in compared if (r.task, r.seed) == (task, seed)], mask, baseline) for seed in seeds
-        ]
+        of_task = [_design([r for r in compared if (r.task, r.seed) == (task, seed)]) for seed in seeds]
         known = [design for design in of_task if design is not None]
         if len(known) == len(seeds):
             designs[task] = known
@@ -224,14 +223,14 @@ def matched(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> tupl
     return judge_values(values, above=0.0, below=NO_ADVANTAGE), tuple(designs)
 
 
-def _design(runs: Sequence[FocusRun], mask: str, baseline: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    entropies = {name: [run.entropy for run in runs if run.mask == name] for name in (mask, baseline)}
+def _design(runs: Sequence[FocusRun]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    entropies = {name: [run.entropy for run in runs if run.mask == name] for name in ("full", MASK)}
     if not all(entropies.values()):
         return None
     low, high = max(map(min, entropies.values())), min(map(max, entropies.values()))
     near = [run for run in runs if low <= run.entropy <= high]
     entropy = np.array([run.entropy for run in near])
-    sparse = np.array([float(run.mask == mask) for run in near])
+    sparse = np.array([float(run.mask == MASK) for run in near])
     curve = np.column_stack([np.ones_like(entropy), entropy, entropy**2])
     determined = len(near) > 3 and np.linalg.matrix_rank(np.column_stack([curve, sparse])) == 4
     if min(sparse.sum(), len(near) - sparse.sum()) < 2 or not determined:
@@ -281,41 +280,39 @@ def _centred_predictors(name: str, runs: Sequence[FocusRun], masks: Sequence[str
     return columns - columns.mean(0)
 
 
-def vanishes(runs: Sequence[FocusRun], mask: str, baseline: str = "full") -> Judgement:
+def vanishes(runs: Sequence[FocusRun]) -> Judgement:
     """`focus:vanishes`: minus the slope of the log ratio on the logarithm of the gain, mean over tasks: above 0 it falls."""
     by_gain = [run for run in runs if run.kind == "gain"]
     values = []
     for seed in _seeds(by_gain):
         slopes = []
         for task in _tasks(by_gain):
-            ratios = _log_ratios([run for run in by_gain if (run.task, run.seed) == (task, seed)], mask, baseline)
+            ratios = _log_ratios([run for run in by_gain if (run.task, run.seed) == (task, seed)])
             slopes.append(np.polyfit(np.log(list(ratios)), list(ratios.values()), 1)[0])
         values.append(-np.mean(slopes))
     return judge_values(values)
 
 
-def exception(runs: Sequence[FocusRun], task: str, mask: str, baseline: str = "full", gain: float = 1.0) -> Judgement:
-    """`focus:exception`: the log ratio of `task` less the mean of the others'; *supported* whichever way it differs."""
-    at_gain = [run for run in runs if run.kind == "gain" and run.gain == gain]
+def exception(runs: Sequence[FocusRun]) -> Judgement:
+    """`focus:exception`: the log ratio of `EXCEPTION` at gain 1 less the mean of the others'; *supported* whichever way it differs."""
+    at_gain = [run for run in runs if run.kind == "gain" and run.gain == 1]
     values = []
     for seed in _seeds(at_gain):
         ratios = {
-            name: _log_ratios([run for run in at_gain if (run.task, run.seed) == (name, seed)], mask, baseline)[gain]
+            name: _log_ratios([run for run in at_gain if (run.task, run.seed) == (name, seed)])[1]
             for name in _tasks(at_gain)
         }
-        values.append(ratios.pop(task) - float(np.mean(list(ratios.values()))))
+        values.append(ratios.pop(EXCEPTION) - float(np.mean(list(ratios.values()))))
     judged = judge_values(values)
     differs = judged.p is not None and judged.p <= LEVEL
     return replace(judged, verdict=Verdict.SUPPORTED) if differs else judged
 
 
-def _log_ratios(runs: Sequence[FocusRun], mask: str, baseline: str) -> dict[float, float]:
+def _log_ratios(runs: Sequence[FocusRun]) -> dict[float, float]:
     """By gain, where both masks have a run."""
-    by_mask = {name: {run.gain: run.log_epochs for run in runs if run.mask == name} for name in (mask, baseline)}
+    by_mask = {name: {run.gain: run.log_epochs for run in runs if run.mask == name} for name in ("full", MASK)}
     return {
-        gain: by_mask[baseline][gain] - by_mask[mask][gain]
-        for gain in sorted(by_mask[mask])
-        if gain in by_mask[baseline]
+        gain: by_mask["full"][gain] - by_mask[MASK][gain] for gain in sorted(by_mask[MASK]) if gain in by_mask["full"]
     }
 
 

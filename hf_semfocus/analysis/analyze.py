@@ -9,6 +9,7 @@ import torch
 
 from ..data.collators import TaskCollator
 from ..integrations.register import apply_attention
+from ..integrations.saving import PREFIX, is_ours
 from ..model.mask_base import MaskStrategy
 from ..model.mask_registry import parse_mask
 from .aggregate import aggregate
@@ -148,12 +149,7 @@ def _own_masks(model: torch.nn.Module) -> list[str]:
     if layers:
         return [str(layer.mask_strategy) for layer in layers]
     names = {getattr(getattr(part, "config", None), "_attn_implementation", None) for part in model.modules()}
-    ours = sorted(str(name).partition(":")[2] for name in names if str(name).startswith("semfocus:"))
-    if not ours:
-        raise ValueError(
-            f"{type(model).__name__} has no attention of ours; use a SemFocus model, or apply_attention(model, mask) first"
-        )
-    return ours
+    return sorted(str(name).removeprefix(PREFIX) for name in names if is_ours(name))
 
 
 def _words(masks: list[str]) -> str:

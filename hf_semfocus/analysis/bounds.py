@@ -21,7 +21,7 @@ def loose_bound(dispersion: torch.Tensor, kept: torch.Tensor | int) -> torch.Ten
         >>> loose_bound(torch.tensor([0.0, 9.0]), 20).tolist()
         [0.10000000149011612, 0.5]
     """
-    return 2 * (dispersion - _count(kept, dispersion).log()).clamp(max=math.log(0.25)).exp()
+    return 2 * (dispersion - counted(kept, dispersion).log()).clamp(max=math.log(0.25)).exp()
 
 
 def sharp_bound(dispersion: torch.Tensor, kept: torch.Tensor | int) -> torch.Tensor:
@@ -35,14 +35,15 @@ def sharp_bound(dispersion: torch.Tensor, kept: torch.Tensor | int) -> torch.Ten
         0.095
     """
     # e^δ/(e^δ + n − 1) without e^δ, which overflows.
-    largest = torch.sigmoid(dispersion - (_count(kept, dispersion) - 1).log()).clamp(max=0.5)
+    largest = torch.sigmoid(dispersion - (counted(kept, dispersion) - 1).log()).clamp(max=0.5)
     return 2 * largest * (1 - largest)
 
 
 def is_vacuous(dispersion: torch.Tensor, kept: torch.Tensor | int) -> torch.Tensor:
     """Whether the loose bound says no more than ½: e^δ/n ≥ ¼. bool; False for NaN."""
-    return dispersion - _count(kept, dispersion).log() >= math.log(0.25)
+    return dispersion - counted(kept, dispersion).log() >= math.log(0.25)
 
 
-def _count(kept: torch.Tensor | int, like: torch.Tensor) -> torch.Tensor:
+def counted(kept: torch.Tensor | int, like: torch.Tensor) -> torch.Tensor:
+    """A number of keys as a tensor of the type of `like`."""
     return torch.as_tensor(kept, device=like.device).to(like.dtype)

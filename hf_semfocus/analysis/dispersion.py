@@ -31,12 +31,14 @@ def dispersion(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     return (highest - lowest).masked_fill(~keep.any(-1), math.nan)
 
 
-def checked(scores: torch.Tensor, *masks: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """`scores` in at least fp32, and each mask with the shape of `scores`; `ValueError` where they do not fit."""
+def checked(scores: torch.Tensor, *masks: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    """`scores` in at least fp32, and each mask (None: all) with the shape of `scores`; `ValueError` where they do not fit."""
     if scores.ndim != 4 or not scores.is_floating_point():
         raise ValueError(f"scores are {scores.dtype} {tuple(scores.shape)}; allowed: floats of shape (B, H, Q, K)")
     expanded = []
     for mask in masks:
+        if mask is None:
+            mask = torch.ones((), dtype=torch.bool, device=scores.device)
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask is {mask.dtype}; allowed: torch.bool")
         try:

@@ -140,8 +140,6 @@ def improvement(
         >>> round(improvement(scores, keep).item(), 4)   # (4 − log 4) − (0 − log 1 + log(1 + 1/3))
         2.326
     """
-    if valid is None:
-        valid = torch.ones((), dtype=torch.bool, device=scores.device)
     scores, keep, valid = checked(scores, keep, valid)
     return Seen(LayerScores(scores, keep & valid, valid, input_dependent))["improvement"]
 

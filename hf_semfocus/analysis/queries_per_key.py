@@ -22,7 +22,5 @@ def queries_per_key(keep: torch.Tensor, valid: torch.Tensor | None = None) -> to
         >>> queries_per_key(torch.tensor([[[[True, False], [True, False], [True, True]]]])).tolist()
         [[[3.0, 1.0]]]
     """
-    if valid is None:
-        valid = torch.ones((), dtype=torch.bool, device=keep.device)
-    seen = valid.expand(keep.shape).any(-2)
-    return keep.sum(-2).float().masked_fill(~seen, math.nan)
+    counts = keep.sum(-2).float()
+    return counts if valid is None else counts.masked_fill(~valid.expand(keep.shape).any(-2), math.nan)

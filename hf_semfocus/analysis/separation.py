@@ -25,8 +25,6 @@ def separation(scores: torch.Tensor, keep: torch.Tensor, valid: torch.Tensor | N
         >>> separation(torch.tensor([[[[1.0, 4.0, -2.0]]]]), torch.tensor([[[[False, True, False]]]])).item()
         3.0
     """
-    if valid is None:
-        valid = torch.ones((), dtype=torch.bool, device=scores.device)
     scores, keep, valid = checked(scores, keep, valid)
     left_out = valid & ~keep
     lowest_kept = scores.masked_fill(~keep, math.inf).amin(-1)

@@ -6,6 +6,8 @@ keys, ‖softmax(z) − softmax(z')‖₁ ≤ 2 min(e^δ/n, ¼) ‖z − z'‖�
 
 import torch
 
+from .bounds import counted
+
 
 def log_stability(
     dispersion: torch.Tensor, kept: torch.Tensor | int, separation: torch.Tensor | None = None
@@ -28,8 +30,7 @@ def log_stability(
         >>> round(log_stability(torch.tensor(2.0), 4, torch.tensor(1.0)).item(), 4)   # 2 − log 4 + log 2
         1.3069
     """
-    count = torch.as_tensor(kept, device=dispersion.device).to(dispersion.dtype)
-    value = dispersion - count.log()
+    value = dispersion - counted(kept, dispersion).log()
     if separation is None:
         return value
     # log(1 + 1/Δ) without 1/Δ, which overflows for tiny Δ; log of a negative Δ is NaN, as it should be.

@@ -57,13 +57,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def stored_evidence(file: str | None) -> dict[str, Any] | None:
-    """A summary that `recipes/focus_law.py` wrote; None where none is named and none came with the package."""
+def stored_evidence(file: str | None) -> dict[str, Any]:
+    """A summary that `recipes/focus_law.py` wrote; the one that came with the package where none is named."""
     from ..files import read_json
 
     place = STORED if file is None else Path(file)
-    if file is None and not place.is_file():
-        return None
     evidence = read_json(place)
     if not isinstance(evidence, dict) or not evidence.keys() >= {"tasks", "changes", "baseline_entropy"}:
         raise ValueError(f"{place} is no summary of the law of focus; allowed: one by `recipes/focus_law.py --output`")
@@ -80,12 +78,10 @@ def looks(spec: "RunSpec", start: "AttentionRecord") -> str:
     )
 
 
-def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, Any] | None) -> str:
+def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, Any]) -> str:
     """The second sentence: the change with the largest lower end of its interval among those that are supported."""
     from ..text import plural
 
-    if evidence is None:
-        return "No change is advised: no comparison of changes is stored (`recipes/focus_law.py` makes one)."
     low, high = evidence["baseline_entropy"]
     if spec.mask != "full" or not low - MARGIN <= start["entropy"] <= high + MARGIN:
         return (

@@ -3,7 +3,6 @@
 A converged model has small gradients whatever its mask, so epochs cannot be compared: losses are matched, and the start is.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -77,12 +76,11 @@ def at_equal_loss(base: Run, other: Run, key: str) -> dict[str, Any] | Reason:
     low = max(curve[-1][0] for curve in curves)
     if low >= high:
         return "no_common_loss"
-    losses = np.geomspace(high, low, LEVELS).tolist()
-    losses[0], losses[-1] = high, low  # not a rounding beyond either curve
-    values = [[_value(curve, loss) for loss in losses] for curve in curves]
-    logs = [math.log(b / a) for a, b in zip(*values, strict=True)]
-    ratio = math.exp(sum(logs) / len(logs))
-    return {"ratio": ratio, "high": high, "low": low, "losses": losses, "base": values[0], "own": values[1]}
+    losses = np.geomspace(high, low, LEVELS)
+    # Losses fall, and interpolation wants them to rise.
+    first, second = (np.interp(np.log(losses), *np.log(curve[::-1]).T) for curve in curves)
+    values = {"losses": losses.tolist(), "base": np.exp(first).tolist(), "own": np.exp(second).tolist()}
+    return {"ratio": math.exp(np.mean(second - first)), "high": high, "low": low, **values}
 
 
 def _curve(run: Run, key: str) -> Curve:
@@ -97,15 +95,6 @@ def _curve(run: Run, key: str) -> Curve:
         if value is not None and value > 0:
             points.append((loss, value))
     return points
-
-
-def _value(curve: Curve, loss: float) -> float:
-    """Between neighbours on a straight line in the logs of both."""
-    for (before, first), (after, second) in itertools.pairwise(curve):
-        if before >= loss >= after:
-            share = math.log(before / loss) / math.log(before / after)
-            return math.exp((1 - share) * math.log(first) + share * math.log(second))
-    return curve[0][1]  # a curve of one point, at its only loss
 
 
 def _summary(pairs: Sequence[MatchedPair]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..schema import Convergence
-from .statistics import speed_up
+from .statistics import restricted_epochs, speed_up
 
 FEWEST_PAIRS = 6
 """Below it no exact two-sided test can reject at 5 %: with five pairs the smallest p is 2/32."""
@@ -139,22 +139,6 @@ def sign_test_p(faster: int, slower: int, n: int) -> float:
     return min(1.0, 2 * float(binomtest(max(faster, slower), n, alternative="greater").pvalue))
 
 
-def restricted_epochs(run: Convergence, horizon: int) -> int:
-    """min(epochs to the threshold, horizon); the horizon for a run that did not get there.
-
-    Raises:
-        ValueError: the run stopped without the threshold before the horizon (and did not diverge): nobody knows.
-    """
-    if not run.reached and not run.diverged and run.epochs < horizon:
-        raise ValueError(f"a run trained {run.epochs} epochs without its threshold; allowed: at least {horizon}")
-    return min(run.epochs, horizon) if run.reached else horizon
-
-
-def restricted_log_ratio(baseline: Convergence, mask: Convergence, horizon: int) -> float:
-    """ln(baseline's restricted epochs / mask's): known whatever the censoring, and symmetric about 0 if masks are alike."""
-    return math.log(restricted_epochs(baseline, horizon) / restricted_epochs(mask, horizon))
-
-
 def restricted_difference(pairs: Sequence[tuple[Convergence, Convergence]], horizon: int) -> Judgement:
     """Mean of the baseline's minus the mask's restricted epochs over the pairs, with the exact interval and p.
 
@@ -242,9 +226,11 @@ def judge_speed_over_tasks(
     """
     if len({len(of_task) for of_task in pairs.values()}) > 1:
         raise ValueError(f"the tasks have {[len(of_task) for of_task in pairs.values()]} pairs; allowed: equally many")
-    logs = np.array(
-        [[restricted_log_ratio(*pair, horizons[task]) for pair in of_task] for task, of_task in pairs.items()]
-    )
+    # Restricted epochs are known whatever the censoring, and their log ratio is symmetric about 0 if masks are alike.
+    logs = np.array([
+        [math.log(restricted_epochs(b, horizons[task]) / restricted_epochs(m, horizons[task])) for b, m in of_task]
+        for task, of_task in pairs.items()
+    ])  # fmt: skip
     by_seed, by_task = (as_ratios(judge_values(logs.mean(axis))) for axis in (0, 1))
     return by_seed, by_task
 

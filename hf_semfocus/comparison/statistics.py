@@ -119,25 +119,33 @@ def median_ratio(ratios: Sequence[Ratio]) -> "tuple[Bound, Bound]":
 def log_interval(
     logs: Sequence[float] | np.ndarray, *, bootstrap_seed: int = 0
 ) -> tuple[float, float, IntervalKind] | tuple[None, None, None]:
-    """A 95 % interval for the geometric mean, from log ratios (n,): low, high, kind; three None below three pairs.
+    """A 95 % interval for the geometric mean, from log ratios (n,): :func:`mean_interval`, with its ends as ratios."""
+    found = mean_interval(logs, bootstrap_seed=bootstrap_seed)
+    return found if found[0] is None else (math.exp(found[0]), math.exp(found[1]), found[2])
 
-    Student-t on the logs for 3–9 pairs. From 10 on the percentile bootstrap of their mean with expanded percentiles,
-    which makes up for its being too short in small samples (Hesterberg, "What teachers should know about the
-    bootstrap", 2015: the nominal 2.5 % becomes Φ(√(n/(n−1)) · t₀.₀₂₅,ₙ₋₁)).
+
+def mean_interval(
+    values: Sequence[float] | np.ndarray, *, bootstrap_seed: int = 0
+) -> tuple[float, float, IntervalKind] | tuple[None, None, None]:
+    """A 95 % interval for the mean of values (n,): low, high, kind; three None below three values.
+
+    Student-t for 3–9 values. From 10 on the percentile bootstrap of their mean with expanded percentiles, which makes up
+    for its being too short in small samples (Hesterberg, "What teachers should know about the bootstrap", 2015: the
+    nominal 2.5 % becomes Φ(√(n/(n−1)) · t₀.₀₂₅,ₙ₋₁)).
     """
     from scipy.stats import norm, t  # half a second to import, and only comparisons need it
 
-    n = len(logs)
+    n = len(values)
     if n < INTERVAL_FROM:
         return None, None, None
-    mean = float(np.mean(logs))
+    mean = float(np.mean(values))
     if n < BOOTSTRAP_FROM:
-        half = float(t.ppf(0.975, n - 1) * np.std(logs, ddof=1) / math.sqrt(n))
-        return math.exp(mean - half), math.exp(mean + half), "student_t_95"
+        half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+        return mean - half, mean + half, "student_t_95"
     rows = np.random.default_rng(bootstrap_seed).integers(0, n, (RESAMPLES, n))
     tail = float(norm.cdf(math.sqrt(n / (n - 1)) * t.ppf(0.025, n - 1)))
-    low, high = np.quantile(np.asarray(logs)[rows].mean(1), [tail, 1 - tail])
-    return math.exp(low), math.exp(high), "bootstrap_95"
+    low, high = np.quantile(np.asarray(values)[rows].mean(1), [tail, 1 - tail])
+    return float(low), float(high), "bootstrap_95"
 
 
 def restricted_mean_ratio(pairs: Sequence[tuple[Convergence, Convergence]]) -> tuple[float | None, int | None]:
@@ -161,11 +169,19 @@ def restricted_mean_ratio(pairs: Sequence[tuple[Convergence, Convergence]]) -> t
     horizon = min(limit for limit in limits if limit is not None)
     if horizon < 1:
         return None, None
+    baseline, mask = (sum(restricted_epochs(pair[side], horizon) for pair in pairs) for side in (0, 1))
+    return baseline / mask, horizon
 
-    def restricted(run: Convergence) -> int:
-        return min(run.epochs, horizon) if run.reached else horizon
 
-    return sum(restricted(b) for b, _ in pairs) / sum(restricted(m) for _, m in pairs), horizon
+def restricted_epochs(run: Convergence, horizon: int) -> int:
+    """min(epochs to the threshold, horizon); the horizon for a run that did not get there.
+
+    Raises:
+        ValueError: the run stopped without the threshold before the horizon (and did not diverge): nobody knows.
+    """
+    if not run.reached and not run.diverged and run.epochs < horizon:
+        raise ValueError(f"a run trained {run.epochs} epochs without its threshold; allowed: at least {horizon}")
+    return min(run.epochs, horizon) if run.reached else horizon
 
 
 Bound = tuple[float, bool]

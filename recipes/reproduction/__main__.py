@@ -8,7 +8,7 @@ What the stored sweep of tier 3 says also goes where `semfocus advise` reads it.
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,7 @@ from hf_semfocus.report.files import render_figure
 
 from ..focus_law import FocusRun
 from . import further, law, pictures, plateaus, theory
-from .archive import RESULTS
-from .blocks import with_blocks
+from .blocks import RESULTS, with_blocks
 from .page import counts, markdown, readme_table, results_line
 from .records import BASELINE, StoredRun, read_stored
 from .tier1 import Tier, judge
@@ -54,8 +53,9 @@ class Evidence:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `paper.json`; the theory has files of its own."""
-        more = {"plateaus": plateaus.to_dict(self.plateaus), "further": further.to_dict(self.further), "law": self.law}
-        return {**self.tier.to_dict(), **more}
+        tiers = {name: [asdict(one) for one in compared] for name, compared in self.further.items()}
+        splits = [asdict(one) for one in self.plateaus]
+        return {**self.tier.to_dict(), "plateaus": splits, "further": tiers, "law": self.law}
 
     def figures(self) -> dict[str, Figure | None]:
         """By name; None where there is nothing to draw."""

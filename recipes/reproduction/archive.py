@@ -38,10 +38,9 @@ from hf_semfocus.summary_schema import Summary
 from hf_semfocus.training.checkpoints import check_manifest, latest_complete_checkpoint, write_manifest
 from hf_semfocus.training.run_files import read_run
 
+from .blocks import RESULTS, ROOT
 from .stored_readme import ARCHIVE, about, core_hours, counts
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "recipes" / "results"
 LARGEST_PICTURE = 400_000  # bytes; a picture beyond it is left out, and `semfocus report` draws it again
 LARGEST_CHECKPOINT = 2_000_000  # bytes, of an unfinished run; one beyond it is left out, and the run begins again
 # The result before the history: a run that ends in between is then seen without its result, never with half of its epochs.
@@ -63,7 +62,6 @@ def store(run_dir: Path, target: Path, pictures: Iterable[str] = PICTURES, repla
         ValueError: `run_dir` is no run directory or is damaged; `target` holds something else, another comparison, or
             finished runs that `run_dir` has not.
     """
-    run_dir, target = Path(run_dir), Path(target)
     if target.exists() and not (target / ARCHIVE).is_file():
         raise ValueError(f"{target} holds no stored comparison; choose another name")
     with atomic_folder(target) as made, tempfile.TemporaryDirectory() as temporary:
@@ -127,14 +125,12 @@ def stored_summary(summary: Summary) -> Summary:
 
 def _copy(run_dir: Path, snapshot: Path) -> None:
     """The files of the runs, with the places of this machine taken out of them."""
-    experiment = run_dir / "experiment.json"
-    if not experiment.is_file():
-        raise ValueError(f"{run_dir} is not a run directory: it has no experiment.json; `semfocus compare` makes one")
-    snapshot.mkdir()
-    (snapshot / experiment.name).write_text(_portable(experiment.read_text("utf-8")), encoding="utf-8")
     # Which library computes products is each worker's own; its result says it.
-    machine = {**(read_experiment(snapshot).machine or {})}
+    machine = {**(read_experiment(run_dir).machine or {})}
     machine.pop("products", None)
+    snapshot.mkdir()
+    experiment = (run_dir / "experiment.json").read_text("utf-8")
+    (snapshot / "experiment.json").write_text(_portable(experiment), encoding="utf-8")
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
         copy = snapshot / folder.relative_to(run_dir)
         if not (folder / "result.json").is_file():
@@ -229,7 +225,6 @@ def unpack(stored: Path, folder: Path) -> Path:
         ValueError: `stored` is no stored comparison; `folder` has something in it already, which may be a comparison's own
             runs; or the archive is damaged.
     """
-    stored, folder = Path(stored), Path(folder)
     if not (stored / ARCHIVE).is_file():
         there = sorted(path.parent.name for path in RESULTS.glob(f"*/{ARCHIVE}"))
         raise ValueError(

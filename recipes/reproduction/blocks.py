@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "recipes" / "results"
 PLACES = {
     "paper": "README.md",
     "paper-results": "docs/results.md",

@@ -10,7 +10,6 @@ little is stored for a rule it is *not tested*, whatever the numbers so far look
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from hf_semfocus.files import atomic_write, read_record, write_json
 from hf_semfocus.summary_schema import Summary, TaskEntry
 from hf_semfocus.text import length_text
 
+from .blocks import RESULTS, ROOT
 from .claim_table import (
     ABLATIONS,
     ABSTRACT,
@@ -40,8 +40,7 @@ from .claim_table import (
 from .stored_readme import ARCHIVE, counts
 from .verdicts import MIXED, NOT_REPRODUCED, NOT_TESTED, REPRODUCED, Stored, Verdict, verdict_words
 
-RECIPES = Path(__file__).parents[1]
-RESULTS = RECIPES / "results"
+RECIPES = ROOT / "recipes"
 FORMAT = 1
 SOURCE_WORDS = {
     ABSTRACT: "the abstract of arXiv 2506.14095",
@@ -75,11 +74,6 @@ def load(results: Path = RESULTS) -> dict[str, Summary]:
     return stored
 
 
-@cache
-def _paper() -> Experiment:
-    return preset("paper")
-
-
 def check(name: str, summary: Summary) -> None:
     """Refuses a summary under the name of another comparison: a verdict must not rest on it."""
     if summary.baseline != "full":
@@ -91,7 +85,7 @@ def check(name: str, summary: Summary) -> None:
             raise ValueError(f"recipes/results/{name} has the task {task.name}")
         wanted = {"tau": TAU, "heldout_tau": TAU, **PRIMARY, **SOURCES[name]}
         if name in OF_PAPER_SIZE and task.name in SUITE:
-            paper = _paper().spec(task.name, "full", 0)
+            paper = preset("paper").spec(task.name, "full", 0)
             wanted |= {"length": list(paper.length) if isinstance(paper.length, tuple) else paper.length, "train_size": paper.train_size,
                        "model.num_hidden_layers": paper.model["num_hidden_layers"], "model.hidden_size": 64}  # fmt: skip
         settings = {**PRIMARY, "model.num_hidden_layers": 5, "model.hidden_size": 64, **_settings(task)}

@@ -1,10 +1,9 @@
 """The further tiers of `docs/protocol.md` in which each mask stands beside full attention: judged, or shown where seeds are few."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from hf_semfocus.comparison.paired_tests import Judgement, judge_speed, with_holm
 from hf_semfocus.text import plural
@@ -51,11 +50,6 @@ def read(results: Path) -> dict[str, list[Compared]]:
                 compared += [Compared(mask, one, with_holm(judged)[one.name]) for one in records]
             tiers[name] = compared
     return tiers
-
-
-def to_dict(tiers: Mapping[str, Sequence[Compared]]) -> dict[str, Any]:
-    """Plain values, ready for JSON."""
-    return {name: [asdict(one) for one in compared] for name, compared in tiers.items()}
 
 
 def section(tiers: Mapping[str, Sequence[Compared]]) -> list[str]:

@@ -11,7 +11,7 @@ from hf_semfocus.text import plural
 
 from ..focus_law import EXCEPTION, MASK, FocusRun, focus_run, matched, of_common_labels, summary, swept_gains, vanishes
 from .page import VERDICTS, judged_text, speed_text
-from .records import BASELINE, RECIPES, SEEDS, read_tier, stored_name
+from .records import BASELINE, SEEDS, TIER_RECIPES, read_tier, stored_name
 
 NAME = "tier3"
 TITLE = "The law of focus (tier 3)"
@@ -42,8 +42,8 @@ def judge(runs: Sequence[FocusRun]) -> dict[str, Any]:
         "advantages": advantages(runs),
         "alone": {
             task: {
-                "focus:matched": asdict(as_ratios(matched(of_task, MASK)[0])),
-                "focus:vanishes": asdict(vanishes(of_task, MASK)),
+                "focus:matched": asdict(as_ratios(matched(of_task)[0])),
+                "focus:vanishes": asdict(vanishes(of_task)),
             }
             for task, of_task in by_task.items()
             if swept_gains(of_task)
@@ -156,7 +156,9 @@ def _judged_labels(swept: Mapping[str, Any]) -> list[str]:
 def _lacking(swept: Mapping[str, Any]) -> list[str]:
     """The recipe's variants that some task or seed lacks."""
     return [
-        label for label in Experiment.from_yaml(RECIPES / f"{NAME}.yaml").masks if label not in swept["judged_labels"]
+        label
+        for label in Experiment.from_yaml(TIER_RECIPES / f"{NAME}.yaml").masks
+        if label not in swept["judged_labels"]
     ]
 
 

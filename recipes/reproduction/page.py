@@ -135,7 +135,7 @@ def readme_table(tier: Tier) -> str:
 
     shown = sorted(tier.claims, key=rank)[:5]
     rows = [
-        f"| {_words(one)} | {_cells(one)} | [{one.task or 'claims'}](recipes/results/paper.md#{one.task or 'claims'}) |"
+        f"| {_words(one)} | {_cells(one)} | [{one.name}](recipes/results/paper.md#{one.task or 'claims'}) |"
         for one in shown
     ]
     note = (

@@ -12,7 +12,7 @@ from hf_semfocus.comparison.curves import performance_profile, reached_curve
 from hf_semfocus.data import task_info
 from hf_semfocus.experiments.presets import PAPER_EPOCHS, PAPER_TRAINING
 from hf_semfocus.report.axes import legend_style, mask_key, plain_log_ticks, prepare, title_style
-from hf_semfocus.report.palette import LIGHT, Theme, mask_styles
+from hf_semfocus.report.palette import LIGHT, mask_styles
 from hf_semfocus.report.pictures import band
 
 from ..focus_law import FocusRun
@@ -32,7 +32,7 @@ WAYS = {
 }
 
 
-def curves(stored: Mapping[str, Sequence[StoredRun]], theme: Theme = LIGHT) -> Figure | None:
+def curves(stored: Mapping[str, Sequence[StoredRun]]) -> Figure | None:
     """Running training loss (above) and held-out accuracy (below) against epochs, a column a task; None without an ended run.
 
     A line is the median over the seeds, the band their quartiles. A run that has ended counts with its last value, and the line
@@ -51,31 +51,31 @@ def curves(stored: Mapping[str, Sequence[StoredRun]], theme: Theme = LIGHT) -> F
     }
     if not ended:
         return None
-    styles = mask_styles(MASKS, BASELINE, theme)
-    figure = Figure(figsize=(WIDTH, 4.3), layout="constrained", facecolor=theme.paper)
+    styles = mask_styles(MASKS, BASELINE)
+    figure = Figure(figsize=(WIDTH, 4.3), layout="constrained", facecolor=LIGHT.paper)
     grid = figure.subplots(2, len(ended), squeeze=False, sharex="col", sharey="row")
     for column, (task, runs) in enumerate(ended.items()):
         above, below = grid[0][column], grid[1][column]
         for axes in (above, below):
-            prepare(axes, theme)
+            prepare(axes, LIGHT)
             axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
         for value in (task_info(task).chance, PAPER_TRAINING["tau"]):
-            below.axhline(value, color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
+            below.axhline(value, color=LIGHT.faint, linewidth=0.9, linestyle=(0, (1, 2)))
         for mask in reversed(MASKS):  # the baseline above the other
             of_mask = [run for run in runs if run.label == mask]
             for axes, name in ((above, "running_loss"), (below, "heldout_accuracy")):
                 _median(axes, [run.values(name) for run in of_mask], styles[mask].colour)
         seeds = {run.spec.seed for run in runs}
         name = task.replace("_", "\n")  # a column is narrow
-        above.set_title(f"{name}\n({len(seeds)} seeds)", **{**title_style(theme), "fontsize": 9})
-        below.set_xlabel("epoch", color=theme.ink, fontsize=9)
-    grid[0][0].set_ylabel("training loss", color=theme.ink)
+        above.set_title(f"{name}\n({len(seeds)} seeds)", **{**title_style(LIGHT), "fontsize": 9})
+        below.set_xlabel("epoch", color=LIGHT.ink, fontsize=9)
+    grid[0][0].set_ylabel("training loss", color=LIGHT.ink)
     grid[0][0].set_ylim(bottom=0)
-    grid[1][0].set_ylabel("held-out accuracy", color=theme.ink)
+    grid[1][0].set_ylabel("held-out accuracy", color=LIGHT.ink)
     grid[1][0].set_ylim(0, 1.03)
-    lines = Line2D([], [], color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)), label="chance, and 95 %")
-    handles = [*(_key(mask, theme) for mask in MASKS), lines]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), **legend_style(theme))
+    lines = Line2D([], [], color=LIGHT.faint, linewidth=0.9, linestyle=(0, (1, 2)), label="chance, and 95 %")
+    handles = [*(_key(mask) for mask in MASKS), lines]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), **legend_style(LIGHT))
     return figure
 
 
@@ -93,18 +93,18 @@ def _median(axes: Axes, runs: Sequence[Sequence[float]], colour: str) -> None:
     )
 
 
-def reached(tier: Tier, theme: Theme = LIGHT) -> Figure | None:
+def reached(tier: Tier) -> Figure | None:
     """Kaplan–Meier curves of "reached τ" of the pairs that count, a panel a task, and last the performance profile."""
     tasks = [task for task in tier.tasks if task.name in TASKS and task.counted]
     if not tasks:
         return None
-    styles = mask_styles(MASKS, BASELINE, theme)
+    styles = mask_styles(MASKS, BASELINE)
     columns = min(4, len(tasks) + 1)
     rows = -(-(len(tasks) + 1) // columns)
-    figure = Figure(figsize=(WIDTH, 2.2 * rows + 0.5), layout="constrained", facecolor=theme.paper)
+    figure = Figure(figsize=(WIDTH, 2.2 * rows + 0.5), layout="constrained", facecolor=LIGHT.paper)
     panels = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     for axes, task in zip(panels, tasks, strict=False):
-        prepare(axes, theme)
+        prepare(axes, LIGHT)
         for side, mask in reversed(list(enumerate(MASKS))):
             curve = reached_curve([pair.convergences[side] for pair in task.counted])
             epochs = [0, *curve.epochs, task.ceiling]
@@ -116,30 +116,28 @@ def reached(tier: Tier, theme: Theme = LIGHT) -> Figure | None:
         last = max(convergence.epochs for pair in task.counted for convergence in pair.convergences)
         axes.set_xlim(0, min(task.ceiling, 1.15 * last))
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.set_title(f"{task.name} ({len(task.counted)} pairs)", **{**title_style(theme), "fontsize": 8.5})
-        axes.set_xlabel("epoch", color=theme.ink, fontsize=9)
+        axes.set_title(f"{task.name} ({len(task.counted)} pairs)", **{**title_style(LIGHT), "fontsize": 8.5})
+        axes.set_xlabel("epoch", color=LIGHT.ink, fontsize=9)
     profile = panels[len(tasks)]
-    prepare(profile, theme)
+    prepare(profile, LIGHT)
     factors = np.linspace(1, PROFILE_UP_TO, 301)
     cases = {
         mask: [pair.convergences[side] for task in tasks for pair in task.counted] for side, mask in enumerate(MASKS)
     }
     for mask, share in performance_profile(cases, factors).items():
         profile.plot(factors, share, color=styles[mask].colour, linewidth=1.8, drawstyle="steps-post")
-    profile.set_title(f"performance profile ({len(cases[BASELINE])} pairs)", **{**title_style(theme), "fontsize": 9})
-    profile.set_xlabel("epochs over those of the better mask", color=theme.ink, fontsize=9)
+    profile.set_title(f"performance profile ({len(cases[BASELINE])} pairs)", **{**title_style(LIGHT), "fontsize": 9})
+    profile.set_xlabel("epochs over those of the better mask", color=LIGHT.ink, fontsize=9)
     for axes in panels[len(tasks) + 1 :]:
         axes.set_visible(False)
     for index in range(0, len(tasks) + 1, columns):
-        panels[index].set_ylabel("share of runs", color=theme.ink)
+        panels[index].set_ylabel("share of runs", color=LIGHT.ink)
     panels[0].set_ylim(0, 1.03)
-    figure.legend(
-        handles=[_key(mask, theme) for mask in MASKS], loc="outside upper center", ncols=2, **legend_style(theme)
-    )
+    figure.legend(handles=[_key(mask) for mask in MASKS], loc="outside upper center", ncols=2, **legend_style(LIGHT))
     return figure
 
 
-def law(runs: Iterable[FocusRun], ceilings: Mapping[str, int] = PAPER_EPOCHS, theme: Theme = LIGHT) -> Figure | None:
+def law(runs: Iterable[FocusRun]) -> Figure | None:
     """Epochs to τ against the initial entropy of attention, a panel a task; None without a run.
 
     A small mark is a run, its shape says how attention was sharpened. Lines join the medians of the gains, of which the smallest and
@@ -150,13 +148,13 @@ def law(runs: Iterable[FocusRun], ceilings: Mapping[str, int] = PAPER_EPOCHS, th
     if not tasks:
         return None
     masks = list(dict.fromkeys([BASELINE, MASK, *(run.mask for run in known)]))
-    styles = mask_styles(masks, BASELINE, theme)
-    figure = Figure(figsize=(WIDTH, 4.0), layout="constrained", facecolor=theme.paper)
+    styles = mask_styles(masks, BASELINE)
+    figure = Figure(figsize=(WIDTH, 4.0), layout="constrained", facecolor=LIGHT.paper)
     grid = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
     for axes, task in zip(grid, tasks, strict=True):
-        prepare(axes, theme)
+        prepare(axes, LIGHT)
         axes.set_yscale("log")
-        axes.axhline(ceilings[task], color=theme.faint, linewidth=0.9, linestyle=(0, (1, 2)))
+        axes.axhline(PAPER_EPOCHS[task], color=LIGHT.faint, linewidth=0.9, linestyle=(0, (1, 2)))
         of_task = [run for run in known if run.task == task]
         for run in of_task:
             axes.plot(run.entropy, np.exp(run.log_epochs), SOFTENED[run.kind], color=styles[run.mask].colour,
@@ -166,16 +164,16 @@ def law(runs: Iterable[FocusRun], ceilings: Mapping[str, int] = PAPER_EPOCHS, th
             _gains(axes, gains, styles[mask].colour, above=mask != BASELINE)
         plain_log_ticks(axes.yaxis)
         axes.set_xlim(0, 1.02)
-        axes.set_title(task, **title_style(theme))
-        axes.set_xlabel("initial entropy of attention (share of the largest)", color=theme.ink, fontsize=9)
-    grid[0].set_ylabel("epochs to τ (log scale)", color=theme.ink)
+        axes.set_title(task, **title_style(LIGHT))
+        axes.set_xlabel("initial entropy of attention (share of the largest)", color=LIGHT.ink, fontsize=9)
+    grid[0].set_ylabel("epochs to τ (log scale)", color=LIGHT.ink)
     shown = [mask for mask in masks if any(run.mask == mask for run in known)]
     handles = [Line2D([], [], color=styles[mask].colour, linewidth=1.8, label=mask) for mask in shown]
     kinds = [kind for kind in SOFTENED if any(run.kind == kind for run in known)]
     handles += [
-        Line2D([], [], color=theme.ink, marker=SOFTENED[kind], linestyle="", label=WAYS[kind]) for kind in kinds
+        Line2D([], [], color=LIGHT.ink, marker=SOFTENED[kind], linestyle="", label=WAYS[kind]) for kind in kinds
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), **legend_style(theme))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), **legend_style(LIGHT))
     return figure
 
 
@@ -190,7 +188,7 @@ def _gains(axes: Axes, runs: Sequence[FocusRun], colour: str, above: bool) -> No
                       ha="center", va="center", fontsize=8, color=colour, weight="bold")  # fmt: skip
 
 
-def _key(mask: str, theme: Theme) -> Line2D:
-    key = mask_key(mask_styles(MASKS, BASELINE, theme)[mask], mask)
+def _key(mask: str) -> Line2D:
+    key = mask_key(mask_styles(MASKS, BASELINE)[mask], mask)
     key.set_marker("")
     return key

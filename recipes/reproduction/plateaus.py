@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
 from hf_semfocus.training.run_files import Run
@@ -34,21 +33,24 @@ class Split:
     climb: Judgement
 
 
-def split(record: TaskRecord, stored: Sequence[StoredRun]) -> Split | None:
-    """None where no pair counts in which both runs reached τ."""
-    runs = {(own.run.label, own.run.spec.seed): own.run for own in stored}
-    pairs = [pair for pair in record.counted if all(convergence.reached for convergence in pair.convergences)]
-    if not pairs:
-        return None
-    plateaus, climbs = {}, {}
-    for side, mask in enumerate((BASELINE, MASK)):
-        both = [(_left(runs[mask, pair.seed], pair, side), pair.convergences[side].epochs) for pair in pairs]
-        plateaus[mask] = tuple(first for first, _ in both)
-        climbs[mask] = tuple(end - first for first, end in both)
-    ratios = [math.log(a / b) for a, b in zip(plateaus[BASELINE], plateaus[MASK], strict=True)]
-    differences = [a - b for a, b in zip(climbs[BASELINE], climbs[MASK], strict=True)]
-    seeds = tuple(pair.seed for pair in pairs)
-    return Split(record.name, seeds, plateaus, climbs, as_ratios(judge_values(ratios)), judge_values(differences))
+def splits(records: Sequence[TaskRecord], stored: Mapping[str, Sequence[StoredRun]]) -> list[Split]:
+    """Of each task with a pair that counts and in which both runs reached τ."""
+    found = []
+    for record in records:
+        runs = {(own.run.label, own.run.spec.seed): own.run for own in stored.get(record.name, ())}
+        pairs = [pair for pair in record.counted if all(convergence.reached for convergence in pair.convergences)]
+        if not pairs:
+            continue
+        plateaus, climbs = {}, {}
+        for side, mask in enumerate((BASELINE, MASK)):
+            both = [(_left(runs[mask, pair.seed], pair, side), pair.convergences[side].epochs) for pair in pairs]
+            plateaus[mask] = tuple(first for first, _ in both)
+            climbs[mask] = tuple(end - first for first, end in both)
+        ratios = [math.log(a / b) for a, b in zip(plateaus[BASELINE], plateaus[MASK], strict=True)]
+        differences = [a - b for a, b in zip(climbs[BASELINE], climbs[MASK], strict=True)]
+        judged = as_ratios(judge_values(ratios)), judge_values(differences)
+        found.append(Split(record.name, tuple(pair.seed for pair in pairs), plateaus, climbs, *judged))
+    return found
 
 
 def _left(run: Run, pair: Pair, side: int) -> int:
@@ -56,17 +58,6 @@ def _left(run: Run, pair: Pair, side: int) -> int:
     bound = ((pair.baseline, pair.mask)[side].at_random or 0.0) + ABOVE
     end = pair.convergences[side].epochs
     return next((i for i, value in enumerate(run.values("running_accuracy")[:end], 1) if value > bound), end)
-
-
-def splits(records: Sequence[TaskRecord], stored: Mapping[str, Sequence[StoredRun]]) -> list[Split]:
-    """Of each task that has such a pair."""
-    found = [split(record, stored.get(record.name, ())) for record in records]
-    return [one for one in found if one is not None]
-
-
-def to_dict(found: Sequence[Split]) -> list[dict[str, Any]]:
-    """Plain values, ready for JSON."""
-    return [asdict(one) for one in found]
 
 
 def section(found: Sequence[Split]) -> list[str]:

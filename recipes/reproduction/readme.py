@@ -18,7 +18,7 @@ import re
 import shutil
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,10 @@ from hf_semfocus.report.tables import markdown_table
 from hf_semfocus.report.words import epochs_of, speed_up_words
 from hf_semfocus.summary_schema import Summary
 
-from .blocks import ROOT, linked, with_blocks
+from .blocks import RESULTS, ROOT, linked, with_blocks
+from .records import MASK
 from .verdicts import verdict_words
 
-RESULTS = ROOT / "recipes" / "results"
 MAIN_PICTURE = "reduced/speedups.png"
 SWEEP_PICTURE = "recipes/results/gain_sweep.png"
 # Stored comparisons of the same tasks under other hyperparameters or at another size, and what to say in front of them.
@@ -102,50 +102,48 @@ def update(options: argparse.Namespace) -> None:
     """Copies what was made into recipes/results, and writes the blocks made from it.
 
     Raises:
-        OSError, ValueError: an input is missing or cannot be read; nothing of it was copied.
+        OSError, ValueError: an input is missing or cannot be read; then nothing was copied or written.
     """
     blocks: dict[str, str] = {}
+    copied: dict[Path, Path] = {}  # by where each is to go
+    written: dict[Path, bytes | str] = {}
     if options.run_directory is not None:
         summary = read_record(options.run_directory / "summary.json", Summary, "make it again: make quickstart")
         blocks["quickstart"] = quickstart_section(summary)
         names = ["summary.json", "summary.csv", "speedups.csv"]
         pictures = sorted((options.run_directory / "figures").glob("*.png"))
-        _copy_all([*(options.run_directory / name for name in names), *pictures], RESULTS / "quickstart")
+        every = [*(options.run_directory / name for name in names), *pictures]
+        copied |= {RESULTS / "quickstart" / path.name: path for path in every}
     for name in ("cost", "data"):
         printed = getattr(options, name)
         if printed is not None:
             blocks[name] = printed_section(printed.read_text(encoding="utf-8"))
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            shutil.copy(printed, RESULTS / f"{name}.txt")
+            copied[RESULTS / f"{name}.txt"] = printed
     if options.attention is not None:
         blocks["attention"] = attention_section((options.attention / "attention.txt").read_text(encoding="utf-8"))
         names = ["attention.txt", "attention.csv", "attention.png", "attention_profile.txt"]
-        _copy_all([options.attention / name for name in names], RESULTS)
+        copied |= {RESULTS / name: options.attention / name for name in names}
     if options.cost is not None or options.attention is not None:
-        blocks["costs"] = costs_section(
-            *((RESULTS / f"{name}.txt").read_text("utf-8") for name in ("cost", "attention", "attention_intel"))
-        )
+        needed = [RESULTS / f"{name}.txt" for name in ("cost", "attention", "attention_intel")]
+        blocks["costs"] = costs_section(*(copied.get(path, path).read_text("utf-8") for path in needed))
     if options.minilm is not None:
         blocks["minilm"] = minilm_section((options.minilm / "table.md").read_text(encoding="utf-8"))
-        _copy_all(sorted(options.minilm.iterdir()), RESULTS / "sparse_minilm")
+        copied |= {RESULTS / "sparse_minilm" / path.name: path for path in sorted(options.minilm.iterdir())}
     if options.claims:
         blocks["claims"] = claims_section(json.loads((RESULTS / "claims.json").read_text("utf-8")))
     if options.settings:
         stored = stored_settings()
-        atomic_write(ROOT / SWEEP_PICTURE, render_figure(sweep_picture(stored), "png"))
+        written[ROOT / SWEEP_PICTURE] = render_figure(sweep_picture(stored), "png")
         blocks["settings"] = settings_section(stored)
-    for path, text in with_blocks(blocks).items():
-        atomic_write(path, text)
-
-
-def _copy_all(paths: Sequence[Path], folder: Path) -> None:
-    """Copies files, none of them where one is missing; those that lie in `folder` already stay."""
-    for path in paths:
+    written |= with_blocks(blocks)
+    for path in copied.values():
         path.stat()
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        if path.resolve() != (folder / path.name).resolve():
-            shutil.copy(path, folder / path.name)
+    for target, path in copied.items():
+        if path.resolve() != target.resolve():  # what lies there already stays
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    for target, content in written.items():
+        atomic_write(target, content)
 
 
 def printed_section(printed: str) -> str:
@@ -190,13 +188,8 @@ def minilm_section(table: str) -> str:
     return f"{table.strip()}\n\n{picture}"
 
 
-def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
-    """The paper's claims: the main picture where it is stored, and a verdict a claim and size.
-
-    Args:
-        found: what `claims.py` wrote into claims.json.
-        results: where that is.
-    """
+def claims_section(found: Mapping[str, Any]) -> str:
+    """The paper's claims, from claims.json: the main picture where it is stored, and a verdict a claim and size."""
     claims = [entry for entry in found["claims"] if entry["task"] is None]
     columns = list(dict.fromkeys(entry["size"].split(" (")[0] for entry in claims))
     by_claim: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -210,39 +203,34 @@ def claims_section(found: Mapping[str, Any], results: Path = RESULTS) -> str:
         "",
         "The numbers behind each verdict, the rules, and which runs are missing: `recipes/results/claims.md`.",
     ]
-    if (results / MAIN_PICTURE).is_file():
+    if (RESULTS / MAIN_PICTURE).is_file():
         path = linked("claims", f"recipes/results/{MAIN_PICTURE}")
         lines = [f"![Speed-ups of each mask on each task]({path})", "", *lines]
     return "\n".join(lines)
 
 
-def stored_settings(results: Path = RESULTS) -> dict[str, Summary]:
+def stored_settings() -> dict[str, Summary]:
     """The summaries of `SETTINGS` that are stored."""
-    paths = {name: results / name / "summary.json" for name in SETTINGS}
+    paths = {name: RESULTS / name / "summary.json" for name in SETTINGS}
     settings = {
         name: read_record(path, Summary, "store the comparison again")
         for name, path in paths.items()
         if path.is_file()
     }
     if not settings:
-        raise ValueError(f"{results} has none of {', '.join(SETTINGS)}; recipes/reproduction/archive.py stores them")
+        raise ValueError(f"{RESULTS} has none of {', '.join(SETTINGS)}; recipes/reproduction/archive.py stores them")
     return settings
 
 
-def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str:
-    """One comparison under several sets of hyperparameters: the picture, and a row a set.
-
-    Args:
-        stored: summaries by the names of `SETTINGS`, in its order; those that are not stored are left out.
-        mask: beside full attention.
-    """
+def settings_section(stored: Mapping[str, Summary]) -> str:
+    """One comparison under several sets of hyperparameters, by the names of `SETTINGS`: the picture, and a row a set."""
     lines = [
-        f"| task | hyperparameters | `full`: epochs to 95 % | `{mask}` | speed-up |",
+        f"| task | hyperparameters | `full`: epochs to 95 % | `{MASK}` | speed-up |",
         "| --- | --- | --- | --- | --- |",
     ]
     for task in (task.name for task in next(iter(stored.values())).tasks):
         for name, summary in stored.items():
-            cells = _epochs_and_speed_up(summary, task, mask)
+            cells = _epochs_and_speed_up(summary, task)
             if cells is None:  # not every comparison has every task
                 continue
             lines.append(f"| {task} | {_setting(summary, task, SETTINGS[name])} | {' | '.join(cells)} |")
@@ -251,13 +239,13 @@ def settings_section(stored: Mapping[str, Summary], mask: str = "topk:5") -> str
     return "\n".join([picture, "", "<details><summary>In numbers</summary>", "", *lines, "", "</details>"])
 
 
-def _epochs_and_speed_up(summary: Summary, task: str, mask: str) -> tuple[str, str, str] | None:
+def _epochs_and_speed_up(summary: Summary, task: str) -> tuple[str, str, str] | None:
     """Epochs of full attention, of the mask, and the speed-up; None where the comparison has no finished pair of them."""
-    wanted = (task, mask, "train")
+    wanted = (task, MASK, "train")
     speed = next((e for e in summary.speedups if (e.task, e.mask, e.quantity) == wanted), None)
     if speed is None or not speed.n_pairs:
         return None
-    full, other = (epochs_of(summary.runs_of(task, name), "train", 10**6) for name in ("full", mask))
+    full, other = (epochs_of(summary.runs_of(task, name), "train", 10**6) for name in ("full", MASK))
     return full, other, str(speed_up_words(speed))
 
 
@@ -276,13 +264,13 @@ def _gain(summary: Summary, task: str) -> float:
     return _used(summary, task)["model"].get("attention_gain", 1.0)
 
 
-def _panels(stored: Mapping[str, Summary], mask: str) -> list[tuple[str, str, list[Summary]]]:
+def _panels(stored: Mapping[str, Summary]) -> list[tuple[str, str, list[Summary]]]:
     """Size, task and summaries, by gain, of every task of a sweep in which nothing but the gain differs."""
     panels = []
     for size, names in SWEEPS.items():
         swept = [stored[name] for name in names if name in stored]
         for task in [task.name for task in swept[0].tasks] if len(swept) > 1 else []:
-            complete = all(_epochs_and_speed_up(summary, task, mask) for summary in swept)
+            complete = all(_epochs_and_speed_up(summary, task) for summary in swept)
             if complete and len({json.dumps(_settings_of(summary, task)) for summary in swept}) == 1:
                 panels.append((size, task, swept))
     return panels
@@ -298,18 +286,18 @@ def _settings_of(summary: Summary, task: str) -> dict[str, Any]:
     return {name: values[name] for name in values if name not in ("attention_gain", "epochs", "analysis_every")}
 
 
-def sweep_picture(stored: Mapping[str, Summary], mask: str = "topk:5") -> Figure:
+def sweep_picture(stored: Mapping[str, Summary]) -> Figure:
     """Epochs to τ against attention gain², a panel a task and size, lines through the medians.
 
     An open triangle at the budget is a run that did not reach τ; a dotted line ends in a median that is only known to lie above.
     """
-    panels = _panels(stored, mask)
+    panels = _panels(stored)
     styles = mask_styles(panels[0][2][0].masks, "full")
     figure = Figure(figsize=(4.4 * len(panels), 3.4), layout="constrained", facecolor=LIGHT.paper)
     drawn_in = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (size, task, swept) in zip(drawn_in, panels, strict=True):
         prepare(axes, LIGHT)
-        for name, sideways in (("full", 1 / 1.04), (mask, 1.04)):
+        for name, sideways in (("full", 1 / 1.04), (MASK, 1.04)):
             style, medians = styles[name], []
             for summary in swept:
                 scores = _gain(summary, task) ** 2
@@ -337,9 +325,9 @@ def sweep_picture(stored: Mapping[str, Summary], mask: str = "topk:5") -> Figure
         axes.set_title(f"{task}, {size}", **title_style(LIGHT))
         axes.set_xlabel("initial scores over the default's; below: attention gain", color=LIGHT.ink)
     figure.axes[0].set_ylabel("epochs to 95 % training accuracy", color=LIGHT.ink)
-    keys = [mask_key(styles[name], name) for name in ("full", mask)]
+    keys = [mask_key(styles[name], name) for name in ("full", MASK)]
     if any(run.epochs_to_tau is None for _, task, swept in panels for summary in swept
-           for run in summary.runs if run.task == task and run.mask in ("full", mask)):  # fmt: skip
+           for run in summary.runs if run.task == task and run.mask in ("full", MASK)):  # fmt: skip
         looks: dict[str, Any] = {"color": LIGHT.faint, "marker": "^", "linestyle": ":", "fillstyle": "none"}
         keys.append(Line2D([], [], label="more than the budget", **looks))
     figure.legend(handles=keys, loc="outside upper right", ncols=3, **legend_style(LIGHT))

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +26,7 @@ TASKS = tuple(task for task in PAPER_EPOCHS if task != "listops")
 LISTOPS = "listops"
 SEEDS = tuple(range(6))
 LISTOPS_SEEDS = (0, 1, 2)
-RECIPES = Path(__file__).parents[1] / "paper"
+TIER_RECIPES = Path(__file__).parents[1] / "paper"
 LAST_EPOCHS = 5  # whose mean is a run's held-out accuracy
 
 Machine = Mapping[str, str | int]
@@ -163,11 +162,11 @@ def read_task(run_dir: Path, task: str) -> list[StoredRun]:
     Raises:
         ValueError: the folder is no comparison's, cannot be read, or holds runs of another recipe.
     """
-    stored_runs = []
+    stored_runs, recipe = [], preset("paper")
     for run in _runs(run_dir):
         name, mask, _ = run.key
         if name == task and mask in (BASELINE, MASK):
-            _check_recipe(run, _recipe(), stored_name(task))
+            _check_recipe(run, recipe, stored_name(task))
             stored_runs.append(StoredRun(run, _machines(run)))
     if not stored_runs:
         raise ValueError(f"{run_dir} holds no run of {task} with {BASELINE} or {MASK}")
@@ -183,7 +182,7 @@ def read_tier(results: Path, name: str) -> list[StoredRun]:
     folder = results / stored_name(name)
     if not (folder / ARCHIVE).is_file():
         return []
-    asked = Experiment.from_yaml(RECIPES / f"{name}.yaml")
+    asked = Experiment.from_yaml(TIER_RECIPES / f"{name}.yaml")
     with tempfile.TemporaryDirectory() as temporary:
         runs = _runs(unpack(folder, Path(temporary) / name))
         for run in runs:
@@ -193,11 +192,6 @@ def read_tier(results: Path, name: str) -> list[StoredRun]:
 
 def _runs(run_dir: Path) -> list[Run]:
     return [run for run in RunDirectory.read(run_dir).runs if run.folder is not None]
-
-
-@cache
-def _recipe() -> Experiment:
-    return preset("paper")
 
 
 def _check_recipe(run: Run, recipe: Experiment, name: str) -> None:

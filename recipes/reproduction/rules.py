@@ -11,7 +11,7 @@ from hf_semfocus.summary_schema import RunEntry, Summary
 from hf_semfocus.text import format_ratio
 
 from .verdicts import (
-    FEWEST_PAIRS,
+    FEWEST_FOR_AN_INTERVAL,
     FEWEST_TASKS,
     MIXED,
     NOT_REPRODUCED,
@@ -69,12 +69,14 @@ def _speeds(summaries: Sequence[Summary], tasks: Sequence[str], mask: str) -> tu
 def not_consistently_better(summaries: Sequence[Summary], tasks: Sequence[str], masks: Sequence[str]) -> Verdict:
     """No input-agnostic mask is faster over the suite, and each is slower on a task: shown, not merely undecided."""
     better, shown, parts = [], [], []
+    too_few = False
     asked = _asked(summaries, masks)
     for mask in asked:
         values, sides = _speeds(summaries, tasks, mask)
         ways = [one.way for one in sides.values()]
         if len(ways) - ways.count("missing") < FEWEST_TASKS:
             parts.append(f"{mask}: not enough runs")
+            too_few = True
             continue
         found = over_tasks(values, sides)
         better += [mask] if found.verdict == REPRODUCED else []
@@ -87,7 +89,7 @@ def not_consistently_better(summaries: Sequence[Summary], tasks: Sequence[str], 
         numbers = "; ".join(
             filter(None, [numbers, f"not run: {', '.join(mask for mask in masks if mask not in asked)}"])
         )
-    if not asked or any(part.endswith("not enough runs") for part in parts):
+    if too_few or not asked:
         return Verdict(NOT_TESTED, numbers)
     incomplete = len(asked) < len(masks)  # what holds of one mask is said of all only when all have run
     if len(shown) == len(asked):
@@ -114,7 +116,7 @@ def fits_all(summaries: Sequence[Summary], tasks: Sequence[str]) -> Verdict:
         if finals:
             text += f", the others at {min(finals):.3f}–{max(finals):.3f} when the budget ended"
         # The end of a budget is not the opposite of the claim: a longer one might do.
-        enough = len(done) >= FEWEST_PAIRS
+        enough = len(done) >= FEWEST_FOR_AN_INTERVAL
         way = "open" if missed and enough else "up" if enough and len(done) == len(runs) else "missing"
         cases[task] = Side(way, text)
     return of_cases(cases)
@@ -127,7 +129,7 @@ def generalises_on(summaries: Sequence[Summary], tasks: Sequence[str], expected:
     for mask, known in learnt_on.items():
         for task in tasks:
             done = measured(runs_of(summaries, task, mask))
-            if len(done) >= FEWEST_PAIRS:
+            if len(done) >= FEWEST_FOR_AN_INTERVAL:
                 if mask == "full" and any(run.status == "censored" for run in done):
                     cut_short.add(task)
                 known[task] = 2 * sum(run.epochs_to_heldout_tau is not None for run in done) > len(done)
@@ -159,7 +161,7 @@ def better_heldout(summaries: Sequence[Summary], tasks: Sequence[str], mask: str
             if seed in base
         ]
         gaps = [a - b for a, b in values if a is not None and b is not None]
-        if len(gaps) < FEWEST_PAIRS:
+        if len(gaps) < FEWEST_FOR_AN_INTERVAL:
             continue
         means[task] = fmean(gaps)
         low, high = interval(gaps)
@@ -204,7 +206,7 @@ def near_chance(summaries: Sequence[Summary], task: str, masks: Sequence[str]) -
         done = [(run, value) for run in measured(runs) if (value := run.final_heldout_accuracy) is not None]
         finals = [value for _, value in done]
         limit = max((value for run, _ in done for value in (run.chance, run.majority_accuracy) if value), default=1.0)
-        if len(finals) < FEWEST_PAIRS or len(finals) < len(runs):
+        if len(finals) < FEWEST_FOR_AN_INTERVAL or len(finals) < len(runs):
             cases[mask] = Side("missing", f"{len(finals)} finished runs")
             continue
         way = "up" if max(finals) <= limit + NEAR else "down"
@@ -253,13 +255,13 @@ def smaller_dispersion(summaries: Sequence[Summary], tasks: Sequence[str], mask:
         pairs = [(by_seed[seed].mask.mean, base[seed].full.mean) for seed in by_seed if seed in base]
         ratios = [a / b for a, b in pairs if a and b]
         sides[task] = _ratio_side(ratios)
-        if len(ratios) >= FEWEST_PAIRS:
+        if len(ratios) >= FEWEST_FOR_AN_INTERVAL:
             values[task] = math.exp(fmean(map(math.log, ratios)))
     return over_tasks(values, sides, "down")
 
 
 def _ratio_side(ratios: Sequence[float]) -> Side:
-    if len(ratios) < FEWEST_PAIRS:
+    if len(ratios) < FEWEST_FOR_AN_INTERVAL:
         return Side("missing", f"{len(ratios)} pairs")
     low, high = (math.exp(end) for end in interval([math.log(value) for value in ratios]))
     return Side("up" if low > 1 else "down" if high < 1 else "open", f"[{format_ratio(low)}, {format_ratio(high)}]")

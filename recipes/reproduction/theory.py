@@ -22,7 +22,7 @@ from hf_semfocus.files import read_json, write_json
 from hf_semfocus.report.analysis_tables import AT_PERCENTILES, slopes_by_mask
 from hf_semfocus.text import number
 
-from .archive import RESULTS
+from .blocks import RESULTS
 
 PREFIX = "theory_"
 OF_A_POINT = ("name", "own_mask", "epochs", "percentiles", "norms")

@@ -14,9 +14,9 @@ from hf_semfocus.comparison.paired_tests import (
     judge_speed_over_tasks,
     judge_values,
     restricted_difference,
-    restricted_epochs,
     with_holm,
 )
+from hf_semfocus.comparison.statistics import restricted_epochs
 
 from .records import LISTOPS, LISTOPS_SEEDS, TASKS, StoredRun, TaskRecord, task_record
 
@@ -172,7 +172,7 @@ def _unless_contradicted(judged: Judgement, by_task: Sequence[Claim]) -> Judgeme
     return replace(judged, verdict=Verdict.UNDECIDED) if against and judged.verdict is Verdict.SUPPORTED else judged
 
 
-def has_generalisation(task: TaskRecord) -> bool:
+def _has_generalisation(task: TaskRecord) -> bool:
     """Whether a counted run's held-out accuracy is more than 0.05 above chance and the majority class."""
     runs = [run for pair in task.counted for run in (pair.baseline, pair.mask)]
     return any(run.heldout is not None and run.heldout > (run.at_random or 0.0) + NEAR_RANDOM for run in runs)
@@ -182,7 +182,7 @@ def _heldout(kind: Kind, tasks: Sequence[TaskRecord], bound: float) -> tuple[Cla
     judged = {
         task.name: judge_values([pair.heldout_difference for pair in task.counted], above=bound)
         for task in tasks
-        if task.complete and has_generalisation(task)
+        if task.complete and _has_generalisation(task)
     }
     return tuple(
         replace(claim, untested=Untested.NO_GENERALISATION, missing=None)

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from hf_semfocus.comparison.statistics import log_interval
+from scipy.stats import binomtest
+
+from hf_semfocus.comparison.statistics import mean_interval
 from hf_semfocus.report.words import INTERVALS, speed_up_words
 from hf_semfocus.schema import FINISHED
 from hf_semfocus.summary_schema import RunEntry, SpeedUpEntry, Summary
 from hf_semfocus.text import format_ratio
 
-FEWEST_PAIRS = 3
+FEWEST_FOR_AN_INTERVAL = 3
 FEWEST_TASKS = 5  # of the suite's 8, for a claim about all of them
 SIGN_LEVEL = 0.05
 
@@ -50,7 +52,7 @@ class Verdict:
 
 def side(entry: SpeedUpEntry | None) -> Side:
     """The direction of a speed-up entry of a summary: `up` is faster than the baseline."""
-    if entry is None or entry.n_pairs < FEWEST_PAIRS:
+    if entry is None or entry.n_pairs < FEWEST_FOR_AN_INTERVAL:
         return Side("missing", f"{entry.n_pairs if entry else 0} pairs")
     n, text = entry.n_pairs, str(speed_up_words(entry))
     runs = [run for pair in entry.pairs for run in (pair.baseline, pair.mask)]
@@ -61,7 +63,7 @@ def side(entry: SpeedUpEntry | None) -> Side:
         way = "up" if entry.low > 1 else "down" if entry.high < 1 else "open"
         return Side(way, text)
     for way, faster in (("up", entry.faster), ("down", entry.slower)):
-        p = sum(math.comb(n, count) for count in range(faster, n + 1)) / 2**n
+        p = binomtest(faster, n, alternative="greater").pvalue
         if p < SIGN_LEVEL:
             return Side(way, f"{text}, sign test p = {p:.2g}")
     if any(not run.finished and not run.reached for run in runs):
@@ -162,7 +164,7 @@ def measured(runs: Sequence[RunEntry]) -> list[RunEntry]:
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of a mean."""
-    low, high, _ = log_interval(values)  # of ratios, whose logarithms the values are to it
+    low, high, _ = mean_interval(values)
     assert low is not None
     assert high is not None
-    return math.log(low), math.log(high)
+    return low, high

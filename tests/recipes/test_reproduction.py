@@ -223,10 +223,6 @@ def check_numbers(tier, folders):
         assert set(told["generalises_on_4"]["tasks"]) == general
 
 
-def as_json_values(judged):
-    return json.loads(json.dumps(asdict(judged), allow_nan=False))
-
-
 def as_json(tier):
     return json.loads(json.dumps(tier.to_dict(), allow_nan=False))
 
@@ -278,12 +274,12 @@ def test_every_stored_number_follows_from_the_histories(tmp_path):
 
 
 def test_every_number_follows_from_the_histories(tier, whole):
-    check_numbers(as_json(tier), whole)
+    check_numbers(tier.to_dict(), whole)
 
 
 def test_a_changed_history_is_noticed(tmp_path):
     folders = {"even_pairs": write_comparison(tmp_path / "even_pairs", "even_pairs", EPOCHS["even_pairs"])}
-    told = as_json(judged(folders))
+    told = judged(folders).to_dict()
     check_numbers(told, folders)
     path = folders["even_pairs"] / "runs/even_pairs/topk-5/seed-0/history.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -459,8 +455,8 @@ def test_epochs_are_split_into_plateau_and_climb(whole, tier):
     assert told.plateaus == {mask: tuple(values) for mask, values in expected.items()}
     assert told.climbs["full"] == tuple(end - first for end, first in zip(ends["full"], expected["full"], strict=True))
     logs = [math.log(a / b) for a, b in zip(expected["full"], expected["topk:5"], strict=True)]
-    check_values(as_json_values(told.plateau), logs, exponent=True)
-    check_values(as_json_values(told.climb), [a - b for a, b in zip(*told.climbs.values(), strict=True)])
+    check_values(asdict(told.plateau), logs, exponent=True)
+    check_values(asdict(told.climb), [a - b for a, b in zip(*told.climbs.values(), strict=True)])
     assert splits["missing_duplicate_string"].seeds == (0, 1, 3, 4, 5)  # full attention did not learn it with seed 2
     text = "\n".join(plateaus.section(list(splits.values())))
     assert "| even_pairs | 22, 25, 19, 31, 27, 23 |" in text
@@ -482,7 +478,7 @@ def test_further_tiers_have_tier_1s_rule_and_fewer_pairs_are_only_shown(tmp_path
     )
     stored_tier(results, "heavy_hitters", "even_pairs", {"full": full[:3], "botk:5": [None, 20, "unfinished:4"]})
     evidence = read_evidence(results)
-    (topk, block), (botk,) = as_json(evidence)["further"].values()
+    (topk, block), (botk,) = evidence.to_dict()["further"].values()
     check_values(
         topk["judgement"],
         [math.log(a / b) for a, b in zip(full, EPOCHS["even_pairs"]["topk:5"], strict=True)],
@@ -511,7 +507,7 @@ def test_the_law_on_the_page_is_what_its_runs_give():
         for label, values in {**epochs, **sharp}.items() for seed, value in enumerate(values)
     ]  # fmt: skip
     told = law.judge(runs)
-    plain, at_2 = json.loads(json.dumps(told["advantages"]))
+    plain, at_2 = told["advantages"]
     assert (plain["change"], at_2["change"]) == ("", "gain=2")
     for one, (full, sparse) in ((plain, epochs.values()), (at_2, sharp.values())):
         check_values(one, [math.log(a / b) for a, b in zip(full, sparse, strict=True)], exponent=True)
@@ -521,7 +517,7 @@ def test_the_law_on_the_page_is_what_its_runs_give():
     assert "| even_pairs | gain=2 |" in text
     slopes = [(math.log(b / y) - math.log(a / x)) / math.log(2)
               for a, x, b, y in zip(*epochs.values(), *sharp.values(), strict=True)]  # fmt: skip
-    check_values(json.loads(json.dumps(told["alone"]["even_pairs"]["focus:vanishes"])), [-slope for slope in slopes])
+    check_values(told["alone"]["even_pairs"]["focus:vanishes"], [-slope for slope in slopes])
     assert f"(even_pairs alone) | slope {walsh(slopes):.2f} [" in text
     assert law.judge(runs[:-1])["alone"] == {}
     assert "| even_pairs | `full` | 0.990 | 1.00 | 55.2 | 6, 0 | baseline |" in text

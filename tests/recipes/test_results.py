@@ -261,18 +261,17 @@ def test_the_same_runs_give_the_same_bytes_and_other_runs_replace_them_whole(syn
 
 
 def test_what_a_store_would_lose_is_known():
-    lost = archive.lost
     kept = read_record(RESULTS / "theory" / "summary.json", Summary, "")
-    assert lost(kept, kept) is None
+    assert archive.lost(kept, kept) is None
     longer, hotter = (kept.model_copy(deep=True) for _ in range(2))
     for task in longer.tasks:
         task.hyperparameters["training"]["epochs"] = 90
-    assert lost(kept, longer) is None
+    assert archive.lost(kept, longer) is None
     hotter.tasks[0].hyperparameters["model"]["attention_gain"] = 2.0
-    assert lost(kept, hotter) == f"another comparison, with other settings of {kept.tasks[0].name}"
+    assert archive.lost(kept, hotter) == f"another comparison, with other settings of {kept.tasks[0].name}"
     shorter = kept.model_copy(update={"runs": kept.runs[1:]})
-    assert lost(shorter, kept) is None
-    assert lost(kept, shorter).startswith("1 finished runs that are not there now, even_pairs/full/seed-0")
+    assert archive.lost(shorter, kept) is None
+    assert archive.lost(kept, shorter).startswith("1 finished runs that are not there now, even_pairs/full/seed-0")
 
 
 def test_a_store_that_fails_leaves_what_was_there(synthetic, tmp_path, monkeypatch):
@@ -411,9 +410,8 @@ def test_places_of_the_machine_are_taken_out(ran, stored, tmp_path):
 
 
 def test_the_command_line_says_what_is_wrong(tmp_path, capsys):
-    main = archive.main
-    assert main([str(tmp_path), "--as", "../there"]) == 2
-    assert main([str(tmp_path), "--as", "nothing_there"]) == 2
+    assert archive.main([str(tmp_path), "--as", "../there"]) == 2
+    assert archive.main([str(tmp_path), "--as", "nothing_there"]) == 2
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "archive: --as is '../there'; allowed: small letters, digits and '_'"
     assert "is not a run directory" in said[1]
@@ -612,14 +610,13 @@ def test_robust_only_where_it_holds_everywhere(summary_of):
     two = ("even_pairs", "missing_duplicate_string")
     both, one = summary_of(dict.fromkeys(two, FASTER)), summary_of({two[0]: FASTER, two[1]: SLOWER})
     none, unknown = summary_of(dict.fromkeys(two, SLOWER)), summary_of({two[0]: FASTER, two[1]: NEITHER})
-    robust = rules.robust
     names = ("a", "b")
-    assert robust({"a": both, "b": both}, two, "topk:5", names).verdict == "reproduced"
-    assert robust({"a": both, "b": one}, two, "topk:5", names).verdict == "mixed"
-    assert robust({"a": both, "b": unknown}, two, "topk:5", names).verdict == "mixed"
-    assert robust({"a": none, "b": none}, two, "topk:5", names).verdict == "not reproduced"
-    assert robust({"a": both}, two, "topk:5", names).verdict == "not tested"
-    assert robust({}, two, "topk:5", names).verdict == "not tested"
+    assert rules.robust({"a": both, "b": both}, two, "topk:5", names).verdict == "reproduced"
+    assert rules.robust({"a": both, "b": one}, two, "topk:5", names).verdict == "mixed"
+    assert rules.robust({"a": both, "b": unknown}, two, "topk:5", names).verdict == "mixed"
+    assert rules.robust({"a": none, "b": none}, two, "topk:5", names).verdict == "not reproduced"
+    assert rules.robust({"a": both}, two, "topk:5", names).verdict == "not tested"
+    assert rules.robust({}, two, "topk:5", names).verdict == "not tested"
 
 
 def test_large_k_like_full_must_be_shown(summary_of):
@@ -754,11 +751,10 @@ def test_where_no_pair_tells_how_far_both_came_is_said(summary_of):
 
 def test_unpacking_overwrites_nothing_and_leaves_nothing_of_a_damaged_archive(synthetic, tmp_path, capsys):
     _, stored = synthetic
-    made = archive
     there = tmp_path / "there"
     there.mkdir()
     (there / "experiment.json").write_text("mine", encoding="utf-8")
-    assert made.main(["--unpack", str(stored), "--to", str(there)]) == 2
+    assert archive.main(["--unpack", str(stored), "--to", str(there)]) == 2
     assert (there / "experiment.json").read_text(encoding="utf-8") == "mine"
     whole = (stored / "histories.tar.xz").read_bytes()
     raw = lzma.decompress(whole)
@@ -772,13 +768,13 @@ def test_unpacking_overwrites_nothing_and_leaves_nothing_of_a_damaged_archive(sy
         (tmp_path / name).mkdir()
         shutil.copy(stored / "summary.json", tmp_path / name)
         (tmp_path / name / "histories.tar.xz").write_bytes(content)
-        assert made.main(["--unpack", str(tmp_path / name), "--to", str(tmp_path / "new")]) == 2
+        assert archive.main(["--unpack", str(tmp_path / name), "--to", str(tmp_path / "new")]) == 2
         assert "histories.tar.xz is damaged" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*damages, "there"])
     assert not (tmp_path / "new").exists()
     for mixed in (["runs/x", "--to", "new"], ["--to", "new", "--as", "x"], []):
         with pytest.raises(SystemExit) as ended:
-            made.main([*mixed, "--unpack", str(stored)])
+            archive.main([*mixed, "--unpack", str(stored)])
         assert ended.value.code == 2
 
 
