@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
@@ -19,7 +20,14 @@ QUESTIONS = {
     "focus:matched": f"`{MASK}` is faster at equal initial entropy; contradicted where an advantage of 10 % is excluded",
     "focus:explains": "Initial entropy explains the differences: R² on the task left out is above 0.5",
     "focus:vanishes": f"The advantage of `{MASK}` falls with the gain: slope of its logarithm on that of the gain is below 0",
-    "focus:exception": f"{EXCEPTION} differs from the other two",
+    "focus:exception": f"{EXCEPTION} differs from the other two: its speed-up at gain 1 over the mean of theirs is not 1",
+}
+PREDICTORS = {
+    "entropy": "initial entropy H, H²",
+    "dispersion": "initial dispersion ln δ, (ln δ)²",
+    "mask": "the mask",
+    "gain": "ln gain",
+    "entropy and mask": "H, H² and the mask",
 }
 
 
@@ -40,6 +48,7 @@ def judge(runs: Sequence[FocusRun]) -> dict[str, Any]:
     return {
         "summary": swept,
         "advantages": advantages(runs),
+        "instead": instead(runs, swept["judged_labels"]),
         "alone": {
             task: {
                 "focus:matched": asdict(as_ratios(matched(of_task)[0])),
@@ -69,6 +78,22 @@ def advantages(runs: Sequence[FocusRun]) -> list[dict[str, Any]]:
     return found
 
 
+def instead(runs: Sequence[FocusRun], labels: Sequence[str]) -> dict[str, Any] | None:
+    """Epochs of top-k over those of the change of full attention that needs the fewest on average over the tasks; None with one task."""
+    logs: dict[str, dict[str, dict[int, float]]] = {}
+    for run in runs:
+        if run.label in labels:
+            logs.setdefault(run.label, {}).setdefault(run.task, {})[run.seed] = run.log_epochs
+    changed = [label for label in labels if label.startswith(f"{BASELINE};")]
+    if MASK not in logs or not changed or len(logs[MASK]) < 2:
+        return None
+    best = min(changed, key=lambda label: fmean(fmean(of_task.values()) for of_task in logs[label].values()))
+    ratios = {
+        task: [log - logs[best][task][seed] for seed, log in of_task.items()] for task, of_task in logs[MASK].items()
+    }
+    return {"label": best, "tasks": {task: asdict(as_ratios(judge_values(values))) for task, values in ratios.items()}}
+
+
 def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
     """Lines of Markdown, with the picture where it was drawn."""
     folder, swept = stored_name(NAME), told["summary"]
@@ -88,9 +113,11 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         *(_question(name, judged, task) for task, alone in told["alone"].items() for name, judged in alone.items()),
         "",
         *_judged_labels(swept),
-        "Where initial entropy is equal, it is low (at most 0.436), and both masks need few epochs there: then one epoch is a large "
+        *_explained(swept["judgements"]["focus:explains"]),
+        "The masks' entropy is equal only where it is low. Where both need few epochs there, as on even_pairs, one epoch is a large "
         "factor, and a small advantage cannot be told.",
         "",
+        *_instead(told["instead"]),
         f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster). This table and the next "
         "decide nothing, and their p are not corrected:",
         "",
@@ -121,13 +148,30 @@ def results_line(told: Mapping[str, Any]) -> str:
     for task, alone in told["alone"].items():
         if alone["focus:matched"]["p"] is not None:
             matched_text = speed_text(_judgement(alone["focus:matched"]))
-            by_task.setdefault(task, []).append(
-                f"and {matched_text} at equal initial entropy (low there: both need few epochs)"
-            )
+            by_task.setdefault(task, []).append(f"and {matched_text} at equal initial entropy (0.44 at most)")
     if not by_task:
         return ""
     tasks = "; ".join(f"{task} {', '.join(ratios)}" for task, ratios in by_task.items())
-    return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}."
+    over = told["summary"]["judgements"]["focus:vanishes"]
+    falls = ""
+    if over is not None:
+        provisional = " (provisional: gains are missing)" if _lacking(told["summary"]) else ""
+        falls = f" Over these tasks ln(advantage) falls with ln(gain): {_slope(over)}, {_verdict(over).replace('**', '')}{provisional}."
+    if told["instead"] is not None:
+        falls += f"\n- {_sharper(told['instead'])}"
+    return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}.{falls}"
+
+
+def readme_line(told: Mapping[str, Any]) -> str:
+    """For the README: what a sharper start does instead of a mask; empty while fewer than two tasks are swept."""
+    if told["instead"] is None:
+        return ""
+    return f"{_sharper(told['instead'])} [The law of focus](recipes/results/paper.md#the-law-of-focus-tier-3)."
+
+
+def _sharper(found: Mapping[str, Any]) -> str:
+    ratios = ", ".join(f"{task} {speed_text(_judgement(one))}" for task, one in found["tasks"].items())
+    return f"A sharper start instead of a mask (exploration): epochs of `{MASK}` over those of `{found['label']}`: {ratios}."
 
 
 def _groups(swept: Mapping[str, Any]) -> list[str]:
@@ -146,11 +190,43 @@ def _groups(swept: Mapping[str, Any]) -> list[str]:
 def _judged_labels(swept: Mapping[str, Any]) -> list[str]:
     if len(swept["tasks"]) < 2:
         return []
-    judged, lacking = (
-        ", ".join(f"`{label}`" for label in labels) for labels in (swept["judged_labels"], _lacking(swept))
+    judged, lacking = ", ".join(f"`{label}`" for label in swept["judged_labels"]), _lacking(swept)
+    missing = (
+        f" *Provisional*: a task or seed lacks {plural(len(lacking), 'variant')} of the recipe." if lacking else ""
     )
-    missing = f" *Provisional*: these are missing on a task or seed: {lacking}." if lacking else ""
     return [f"Over the tasks, those variants are judged that each has in every seed: {judged}.{missing}", ""]
+
+
+def _instead(found: Mapping[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    ratios = "; ".join(f"{task} {_effect(one)}" for task, one in found["tasks"].items())
+    return [
+        f"A sharper start instead of a mask (exploration): epochs of `{MASK}` as it is over those of `{found['label']}`, the change of "
+        f"full attention that needs the fewest over these tasks: {ratios}.",
+        "",
+    ]
+
+
+def _explained(judged: Mapping[str, Any] | None) -> list[str]:
+    """What each predictor explains."""
+    if judged is None:
+        return []
+    return [
+        "| predictor | R² on the task left out [95 % interval] | R² on the tasks of the fit |",
+        "| --- | --- | --- |",
+        *(
+            f"| {PREDICTORS[name]} | {_share(both['left_out'])} | {_share(both['within'])} |"
+            for name, both in judged.items()
+        ),
+        "",
+    ]
+
+
+def _share(values: Mapping[str, Any]) -> str:
+    if values["p"] is None:
+        return "–"
+    return f"{values['estimate_low']:.2f} [{values['low']:.2f}, {values['high']:.2f}]".replace("-", "−")
 
 
 def _lacking(swept: Mapping[str, Any]) -> list[str]:
@@ -170,15 +246,19 @@ def _question(name: str, judged: Mapping[str, Any] | None, task: str | None = No
         judged = judged["entropy"]["left_out"]
     # No rule of the protocol gives this one a verdict on a task alone.
     verdict = "exploration" if task and name == "focus:vanishes" else _verdict(judged)
-    verdict += " (provisional)" if provisional and name != "focus:exception" else ""
-    effect = _effect(judged)
-    if name == "focus:explains" and judged["p"] is not None:
-        effect = f"{judged['estimate_low']:.2f} [{judged['low']:.2f}, {judged['high']:.2f}]"
-    elif name == "focus:vanishes" and judged["p"] is not None:
-        effect = (
-            f"slope {-judged['estimate_low']:.2f} [{-judged['high']:.2f}, {-judged['low']:.2f}], p = {judged['p']:.2g}"
-        )
+    verdict += " (provisional)" if provisional and name != "focus:exception" and judged["p"] is not None else ""
+    effect = (
+        _share(judged) if name == "focus:explains" else _slope(judged) if name == "focus:vanishes" else _effect(judged)
+    )
     return f"| {words} | {effect} | {verdict} |"
+
+
+def _slope(judged: Mapping[str, Any]) -> str:
+    """Of the advantage on the gain; the judgement is of minus the slope."""
+    if judged["p"] is None:
+        return "–"
+    interval = f"{-judged['estimate_low']:.2f} [{-judged['high']:.2f}, {-judged['low']:.2f}]".replace("-", "−")
+    return f"slope {interval}, p = {judged['p']:.2g}"
 
 
 def _judgement(values: Mapping[str, Any]) -> Judgement:

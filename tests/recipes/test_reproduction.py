@@ -518,7 +518,7 @@ def test_the_law_on_the_page_is_what_its_runs_give():
     slopes = [(math.log(b / y) - math.log(a / x)) / math.log(2)
               for a, x, b, y in zip(*epochs.values(), *sharp.values(), strict=True)]  # fmt: skip
     check_values(told["alone"]["even_pairs"]["focus:vanishes"], [-slope for slope in slopes])
-    assert f"(even_pairs alone) | slope {walsh(slopes):.2f} [" in text
+    assert f"(even_pairs alone) | slope {walsh(slopes):.2f} [".replace("-", "−") in text
     assert law.judge(runs[:-1])["alone"] == {}
     assert "| even_pairs | `full` | 0.990 | 1.00 | 55.2 | 6, 0 | baseline |" in text
 
@@ -537,12 +537,14 @@ def test_the_law_over_the_three_tasks_is_provisional_until_all_variants_are_ther
         assert all("| – | not tested" in line for line in told.values())
         return
     assert told["focus:exception"].endswith("p = 0.031 | **supported** |")
-    assert "| slope -" in told["focus:vanishes"]
+    assert "| slope −" in told["focus:vanishes"]
     assert told["focus:vanishes"].endswith("**supported** (provisional) |")
-    assert re.search(r"\| -?\d\.\d\d \[-?\d\.\d\d, -?\d\.\d\d\] \| ", told["focus:explains"])
+    assert re.search(r"\| −?\d\.\d\d \[−?\d\.\d\d, −?\d\.\d\d\] \| ", told["focus:explains"])
     assert any(
-        "judged that each has in every seed: `full`, `topk:5`" in line and "`full;qk_norm`" in line for line in lines
+        "in every seed: `full`, `topk:5`" in line and line.endswith("lacks 20 variants of the recipe.")
+        for line in lines
     )
+    assert any("`full;sparsemax`, the change" in line and "even_pairs 2.0× [2.0, 2.0]" in line for line in lines)
 
 
 def test_the_command_makes_the_page_and_says_what_is_wrong(tmp_path, capsys):
