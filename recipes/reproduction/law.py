@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
@@ -78,20 +77,20 @@ def advantages(runs: Sequence[FocusRun]) -> list[dict[str, Any]]:
     return found
 
 
-def instead(runs: Sequence[FocusRun], labels: Sequence[str]) -> dict[str, Any] | None:
-    """Epochs of top-k over those of the change of full attention that needs the fewest on average over the tasks; None with one task."""
-    logs: dict[str, dict[str, dict[int, float]]] = {}
-    for run in runs:
-        if run.label in labels:
-            logs.setdefault(run.label, {}).setdefault(run.task, {})[run.seed] = run.log_epochs
-    changed = [label for label in labels if label.startswith(f"{BASELINE};")]
-    if MASK not in logs or not changed or len(logs[MASK]) < 2:
-        return None
-    best = min(changed, key=lambda label: fmean(fmean(of_task.values()) for of_task in logs[label].values()))
-    ratios = {
-        task: [log - logs[best][task][seed] for seed, log in of_task.items()] for task, of_task in logs[MASK].items()
+def instead(runs: Sequence[FocusRun], labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By change of full attention in `labels`, and by task: epochs of top-k as it is over those of the change. Empty with one task."""
+    logs = {(run.label, run.task, run.seed): run.log_epochs for run in runs}
+    tasks, seeds = (list(dict.fromkeys(getattr(run, name) for run in runs)) for name in ("task", "seed"))
+    if len(tasks) < 2 or MASK not in labels:
+        return {}
+    return {
+        label: {
+            task: asdict(as_ratios(judge_values([logs[MASK, task, seed] - logs[label, task, seed] for seed in seeds])))
+            for task in tasks
+        }
+        for label in labels
+        if label.startswith(f"{BASELINE};")
     }
-    return {"label": best, "tasks": {task: asdict(as_ratios(judge_values(values))) for task, values in ratios.items()}}
 
 
 def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
@@ -117,7 +116,7 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         "The masks' entropy is equal only where it is low. Where both need few epochs there, as on even_pairs, one epoch is a large "
         "factor, and a small advantage cannot be told.",
         "",
-        *_instead(told["instead"]),
+        *([_sharper(told["instead"], p=True), ""] if told["instead"] else []),
         f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster). This table and the next "
         "decide nothing, and their p are not corrected:",
         "",
@@ -157,21 +156,27 @@ def results_line(told: Mapping[str, Any]) -> str:
     if over is not None:
         provisional = " (provisional: gains are missing)" if _lacking(told["summary"]) else ""
         falls = f" Over these tasks ln(advantage) falls with ln(gain): {_slope(over)}, {_verdict(over).replace('**', '')}{provisional}."
-    if told["instead"] is not None:
+    if told["instead"]:
         falls += f"\n- {_sharper(told['instead'])}"
     return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}.{falls}"
 
 
 def readme_line(told: Mapping[str, Any]) -> str:
     """For the README: what a sharper start does instead of a mask; empty while fewer than two tasks are swept."""
-    if told["instead"] is None:
-        return ""
-    return f"{_sharper(told['instead'])} [The law of focus](recipes/results/paper.md#the-law-of-focus-tier-3)."
+    link = "[The law of focus](recipes/results/paper.md#the-law-of-focus-tier-3)."
+    return f"{_sharper(told['instead'])} {link}" if told["instead"] else ""
 
 
-def _sharper(found: Mapping[str, Any]) -> str:
-    ratios = ", ".join(f"{task} {speed_text(_judgement(one))}" for task, one in found["tasks"].items())
-    return f"A sharper start instead of a mask (exploration): epochs of `{MASK}` over those of `{found['label']}`: {ratios}."
+def _sharper(found: Mapping[str, Mapping[str, Any]], p: bool = False) -> str:
+    by_label = (
+        f"`{label}` "
+        + ", ".join(f"{task} {_effect(one) if p else speed_text(_judgement(one))}" for task, one in of_label.items())
+        for label, of_label in found.items()
+    )
+    return (
+        f"A sharper start instead of a mask (exploration): epochs of `{MASK}` over those of full attention with a change that all "
+        f"of these tasks have: {'; '.join(by_label)}."
+    )
 
 
 def _groups(swept: Mapping[str, Any]) -> list[str]:
@@ -195,17 +200,6 @@ def _judged_labels(swept: Mapping[str, Any]) -> list[str]:
         f" *Provisional*: a task or seed lacks {plural(len(lacking), 'variant')} of the recipe." if lacking else ""
     )
     return [f"Over the tasks, those variants are judged that each has in every seed: {judged}.{missing}", ""]
-
-
-def _instead(found: Mapping[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
-    ratios = "; ".join(f"{task} {_effect(one)}" for task, one in found["tasks"].items())
-    return [
-        f"A sharper start instead of a mask (exploration): epochs of `{MASK}` as it is over those of `{found['label']}`, the change of "
-        f"full attention that needs the fewest over these tasks: {ratios}.",
-        "",
-    ]
 
 
 def _explained(judged: Mapping[str, Any] | None) -> list[str]:

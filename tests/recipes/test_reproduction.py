@@ -544,7 +544,7 @@ def test_the_law_over_the_three_tasks_is_provisional_until_all_variants_are_ther
         "in every seed: `full`, `topk:5`" in line and line.endswith("lacks 20 variants of the recipe.")
         for line in lines
     )
-    assert any("`full;sparsemax`, the change" in line and "even_pairs 2.0× [2.0, 2.0]" in line for line in lines)
+    assert any("`full;sparsemax` even_pairs 2.0× [2.0, 2.0], p = 0.031, " in line for line in lines)
 
 
 def test_the_command_makes_the_page_and_says_what_is_wrong(tmp_path, capsys):
