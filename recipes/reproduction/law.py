@@ -9,7 +9,18 @@ from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_valu
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.text import plural
 
-from ..focus_law import EXCEPTION, MASK, FocusRun, focus_run, matched, of_common_labels, summary, swept_gains, vanishes
+from ..focus_law import (
+    EXCEPTION,
+    EXPLAINED,
+    MASK,
+    FocusRun,
+    focus_run,
+    matched,
+    of_common_labels,
+    summary,
+    swept_gains,
+    vanishes,
+)
 from .page import VERDICTS, judged_text, speed_text
 from .records import BASELINE, SEEDS, TIER_RECIPES, read_tier, stored_name
 
@@ -100,10 +111,12 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         f"## {TITLE}",
         "",
         f"Is `{MASK}` faster because its attention is sharper at the start? {plural(swept['runs'], 'run')} on "
-        f"{', '.join(swept['tasks'])}, {swept['censored']} of them censored (they count with the ceiling). Those at gain 1 are tier 1's. "
+        f"{', '.join(swept['tasks'])}, {swept['censored']} of them censored (they count with the ceiling). "
+        f"`full` and `{MASK}` as they are: tier 1's runs (tiers: [protocol](../../docs/protocol.md#what-is-run)). "
         f"H: entropy of the untrained model's attention, 1 is uniform; `{MASK}` can have ln 5 / ln 40 = 0.436 at most. δ: mean range of "
-        "its scores. gain: a factor on the initial weights of query and key; beta: one on the scores, which are divided by 8 as well; "
-        f"qk_norm: query and key are normalised; entmax15, sparsemax: instead of softmax. All runs: [{folder}]({folder}/README.md).",
+        "its scores (ε in the protocol). gain: a factor on the initial weights of query and key; beta: an inverse temperature, scores are "
+        "multiplied by beta / 8 instead of 1 / 8 (not β below); qk_norm: query and key are normalised; entmax15, sparsemax: instead of "
+        f"softmax, both give small scores a weight of exactly 0. All runs: [{folder}]({folder}/README.md).",
         "",
         *(["![Epochs to τ against initial entropy](paper/law.png)", ""] if drawn else []),
         "| claim | effect [95 % interval] | verdict |",
@@ -113,8 +126,8 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         "",
         *_judged_labels(swept),
         *_explained(swept["judgements"]["focus:explains"]),
-        "The masks' entropy is equal only where it is low. Where both need few epochs there, as on even_pairs, one epoch is a large "
-        "factor, and a small advantage cannot be told.",
+        "The masks' entropy is equal only where it is low. On even_pairs runs need few epochs there (full attention 1 to 2 on average), "
+        "where one epoch is a factor of up to 2: the interval decides by the rule, but rests on such steps.",
         "",
         *([_sharper(told["instead"], p=True), ""] if told["instead"] else []),
         f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster). This table and the next "
@@ -147,15 +160,30 @@ def results_line(told: Mapping[str, Any]) -> str:
     for task, alone in told["alone"].items():
         if alone["focus:matched"]["p"] is not None:
             matched_text = speed_text(_judgement(alone["focus:matched"]))
-            by_task.setdefault(task, []).append(f"and {matched_text} at equal initial entropy (0.44 at most)")
+            by_task.setdefault(task, []).append(
+                f"and {matched_text} at equal initial entropy (0.44 at most), {_plain(alone['focus:matched'])}"
+            )
     if not by_task:
         return ""
     tasks = "; ".join(f"{task} {', '.join(ratios)}" for task, ratios in by_task.items())
-    over = told["summary"]["judgements"]["focus:vanishes"]
+    judgements = told["summary"]["judgements"]
     falls = ""
-    if over is not None:
-        provisional = " (provisional: gains are missing)" if _lacking(told["summary"]) else ""
-        falls = f" Over these tasks ln(advantage) falls with ln(gain): {_slope(over)}, {_verdict(over).replace('**', '')}{provisional}."
+    if judgements["focus:vanishes"] is not None:
+        gains = sorted(
+            {
+                group["gain"]
+                for group in told["summary"]["groups"]
+                if group["label"] in told["summary"]["judged_labels"]
+            }
+        )
+        explained = judgements["focus:explains"]["entropy"]["left_out"]
+        provisional = ", provisional" if _lacking(told["summary"]) else ""
+        falls = (
+            f" Over the three tasks, from gains {' and '.join(f'{gain:g}' for gain in gains)}, ln(advantage) falls with ln(gain): "
+            f"{_slope(judgements['focus:vanishes'])}, {_plain(judgements['focus:vanishes'])}{provisional}.\n"
+            f"- Initial entropy does not carry over from task to task: R² on the task left out {_share(explained)}, where the claim asks "
+            f"for more than {EXPLAINED:g}: {_plain(explained)}{provisional}."
+        )
     if told["instead"]:
         falls += f"\n- {_sharper(told['instead'])}"
     return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}.{falls}"
@@ -174,8 +202,9 @@ def _sharper(found: Mapping[str, Mapping[str, Any]], p: bool = False) -> str:
         for label, of_label in found.items()
     )
     return (
-        f"A sharper start instead of a mask (exploration): epochs of `{MASK}` over those of full attention with a change that all "
-        f"of these tasks have: {'; '.join(by_label)}."
+        f"A sharper start instead of top-k (exploration): epochs of `{MASK}` over those of full attention with each change that all of "
+        f"these tasks have: {'; '.join(by_label)}. A gain is a factor on the initial weights of query and key; sparsemax, in place of "
+        "softmax, gives small scores a weight of exactly 0, so it is sparse too, without a fixed number of keys."
     )
 
 
@@ -253,6 +282,10 @@ def _slope(judged: Mapping[str, Any]) -> str:
         return "–"
     interval = f"{-judged['estimate_low']:.2f} [{-judged['high']:.2f}, {-judged['low']:.2f}]".replace("-", "−")
     return f"slope {interval}, p = {judged['p']:.2g}"
+
+
+def _plain(values: Mapping[str, Any]) -> str:
+    return _verdict(values).replace("**", "")
 
 
 def _judgement(values: Mapping[str, Any]) -> Judgement:
