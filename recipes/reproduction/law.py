@@ -203,8 +203,8 @@ def _sharper(found: Mapping[str, Mapping[str, Any]], p: bool = False) -> str:
     )
     return (
         f"A sharper start instead of top-k (exploration): epochs of `{MASK}` over those of full attention with each change that all of "
-        f"these tasks have: {'; '.join(by_label)}. A gain is a factor on the initial weights of query and key; sparsemax, in place of "
-        "softmax, gives small scores a weight of exactly 0, so it is sparse too, without a fixed number of keys."
+        f"these tasks have: {'; '.join(by_label)}. A gain is a factor on the initial weights of query and key; sparsemax and "
+        "entmax-1.5, in place of softmax, give small scores a weight of exactly 0: sparse too, without a fixed number of keys."
     )
 
 
