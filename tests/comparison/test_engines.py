@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -208,17 +209,24 @@ def test_two_nodes_and_object_storage_train_what_one_machine_trains(tmp_path, ow
     import fsspec
 
     monkeypatch.setattr(comparison, "PROGRESS_SECONDS", 0.0)
-    asked, seen = tiny(epochs=80), []  # some seconds: a look or two meet them at work
+    asked, seen = tiny(epochs=120), []  # some seconds, so that looks meet them at work
+    ended = threading.Event()
     expected = train_here(asked, tmp_path / "here")
     with s3_server(), ray_cluster() as cluster:
         fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
         place = "s3://bucket/some/comparison"
 
-        def look(rows):
-            seen.append(status_of(place, monkeypatch))
+        def look():
+            while not ended.wait(0.1):
+                seen.append(status_of(place, monkeypatch))
 
+        # Beside the comparison, as a user does: the comparison itself looks rarely where looking takes long.
+        watch = threading.Thread(target=look)
         engine = make_engine("ray", Wanted(address=cluster.address))
-        results = compare(asked, place, engine=engine, on_progress=look)
+        results = compare(asked, place, engine=engine, on_progress=lambda rows: watch.ident or watch.start())
+        ended.set()
+        watch.join()
+        seen.append(status_of(place, monkeypatch))
         assert [result["status"] for result in results] == [results[0]["status"]] * 2
         assert trained(place, asked) == expected
         assert any("1 running" in text or "2 running" in text for text in seen)
