@@ -66,6 +66,18 @@ def test_the_five_rows_are_stored_verdicts_and_leave_out_no_speed_and_nothing_le
     )
 
 
+def test_what_it_says_of_a_sharper_start_is_what_the_sweep_says():
+    sharper = json.loads(stored("paper.json"))["law"]["instead"]
+    assert "With\n2.8 times the initial query and key weights" in README
+    assert [one["low"] > 1 for one in sharper["full;gain=2.8"].values()] == [True] * 3
+    assert "with sparsemax (`normalizer`)\non two, the third open" in README
+    assert sorted(one["verdict"] for one in sharper["full;sparsemax"].values()) == [
+        "supported",
+        "supported",
+        "undecided",
+    ]
+
+
 def test_all_figures_about_attention_are_shown():
     page = blocks.page("attention").read_text("utf-8")
     for line in stored("attention.txt").splitlines():

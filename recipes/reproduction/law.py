@@ -126,8 +126,8 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         "",
         *_judged_labels(swept),
         *_explained(swept["judgements"]["focus:explains"]),
-        "The masks' entropy is equal only where it is low. On even_pairs runs need few epochs there (full attention 1 to 2 on average), "
-        "where one epoch is a factor of up to 2: the interval decides by the rule, but rests on such steps.",
+        "The masks' entropy is equal only where it is low. Where runs need one or two epochs there, one epoch is a factor of up to 2: the "
+        "interval decides by the rule, but rests on such steps.",
         "",
         *([_sharper(told["instead"], p=True), ""] if told["instead"] else []),
         f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster). This table and the next "

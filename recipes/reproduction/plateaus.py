@@ -69,7 +69,7 @@ def section(found: Sequence[Split]) -> list[str]:
         "",
         f"Exploration: not among the claims. A run is on its plateau until its running accuracy is {ABOVE:g} above chance (or the majority "
         "class); from there to τ it climbs. The first such epoch counts, so 2 against 1 says little more than *longer*, and a run that "
-        "reaches τ before it counts wholly as plateau (most of even_pairs). Pairs that count, both of which reached τ.",
+        "reaches τ before it counts wholly as plateau. Pairs that count, both of which reached τ.",
         "",
         f"| task | plateau, epochs by seed: `{BASELINE}` | `{MASK}` | ratio [95 % interval] | climb: `{BASELINE}` | `{MASK}` | "
         f"`{BASELINE}` − `{MASK}` [95 % interval] |",

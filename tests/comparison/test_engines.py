@@ -223,8 +223,10 @@ def test_two_nodes_and_object_storage_train_what_one_machine_trains(tmp_path, ow
         # Beside the comparison, as a user does: the comparison itself looks rarely where looking takes long.
         watch = threading.Thread(target=look)
         engine = make_engine("ray", Wanted(address=cluster.address))
-        results = compare(asked, place, engine=engine, on_progress=lambda rows: watch.ident or watch.start())
-        ended.set()
+        try:
+            results = compare(asked, place, engine=engine, on_progress=lambda rows: watch.ident or watch.start())
+        finally:
+            ended.set()
         watch.join()
         seen.append(status_of(place, monkeypatch))
         assert [result["status"] for result in results] == [results[0]["status"]] * 2
