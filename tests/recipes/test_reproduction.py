@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 import statistics
 from dataclasses import asdict
 from pathlib import Path
@@ -17,10 +18,10 @@ from hf_semfocus.experiments.presets import PAPER_EPOCHS
 from hf_semfocus.text import number
 from recipes import focus_law
 from recipes.focus_law import FocusRun
-from recipes.reproduction import blocks, law, page, pictures, plateaus, theory
+from recipes.reproduction import blocks, law, page, pictures, plateaus, records, theory
 from recipes.reproduction.__main__ import main, read_evidence, write_page
 from recipes.reproduction.archive import store, unpack
-from recipes.reproduction.records import TASKS, Gap, read_task, stored_name
+from recipes.reproduction.records import TASKS, Gap, read_task, read_tier, stored_name
 from recipes.reproduction.tier1 import Untested, judge
 from tests.recipes.paper_runs import MACHINE, write_comparison
 
@@ -496,6 +497,29 @@ def test_further_tiers_have_tier_1s_rule_and_fewer_pairs_are_only_shown(tmp_path
     (results / "paper_tier2").rename(results / "paper_tier5_gelu")
     with pytest.raises(ValueError, match="paper_tier5_gelu"):
         read_evidence(results)
+
+
+def test_full_attention_keeps_tier_1s_ceiling_where_a_tiers_own_is_lower(tmp_path, monkeypatch):
+    recipes = Path(shutil.copytree(records.TIER_RECIPES, tmp_path / "paper"))
+    tier6 = (recipes / "tier6.yaml").read_text()
+    lower = "solve_equation: {recipe: tier1.yaml, training: {epochs: 450}}"
+    (recipes / "tier6.yaml").write_text(tier6.replace("solve_equation: {recipe: tier1.yaml}", lower))
+    monkeypatch.setattr(records, "TIER_RECIPES", recipes)
+    results = tmp_path / "results"
+    outcomes = {"full": [300], "block:5": [None]}
+    stored_tier(results, "tier6", "solve_equation", outcomes)  # both masks with tier 1's 600 epochs
+    with pytest.raises(
+        ValueError, match=r"block:5, seed 0 is not of its recipe \(training\.epochs: 600 there, 450 asked"
+    ):
+        read_tier(results, "tier6")
+    folder = write_comparison(
+        tmp_path / "both", "solve_equation", outcomes, paper=Experiment.from_yaml(recipes / "tier6.yaml")
+    )
+    shutil.copytree(
+        tmp_path / "tier6/runs/solve_equation/full", folder / "runs/solve_equation/full", dirs_exist_ok=True
+    )
+    store(folder, results / "paper_tier6", pictures=())
+    assert {own.run.spec.training.epochs for own in read_tier(results, "tier6")} == {450, 600}
 
 
 def test_the_law_on_the_page_is_what_its_runs_give():
