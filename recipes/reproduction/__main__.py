@@ -77,7 +77,7 @@ class Evidence:
         """What stands in the documentation."""
         lines = [results_line(self.tier), plateaus.results_line(self.plateaus)]
         lines += [law.results_line(self.law)] if self.law else []
-        readme = [readme_table(self.tier), law.readme_line(self.law) if self.law else ""]
+        readme = [readme_table(self.tier), law.readme_text(self.law) if self.law else ""]
         return {
             "paper": "\n\n".join(part for part in readme if part),
             "paper-results": "\n".join(line for line in lines if line),

@@ -7,7 +7,7 @@ from typing import Any
 
 from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
 from hf_semfocus.experiments.experiment import Experiment
-from hf_semfocus.text import plural
+from hf_semfocus.text import format_ratio, plural
 
 from ..focus_law import (
     EXCEPTION,
@@ -32,6 +32,11 @@ QUESTIONS = {
     "focus:vanishes": f"The advantage of `{MASK}` falls with the gain: slope of its logarithm on that of the gain is below 0",
     "focus:exception": f"{EXCEPTION} differs from the other two: its speed-up at gain 1 over the mean of theirs is not 1",
 }
+SHARPER = (
+    f"A sharper start instead of top-k (exploration): epochs of `{MASK}` as it is over those of full attention with a change (above 1: "
+    "full attention with the change is faster). A gain is a factor on the initial weights of query and key; sparsemax and entmax-1.5, in "
+    "place of softmax, give small scores a weight of exactly 0: sparse too, without a fixed number of keys."
+)
 PREDICTORS = {
     "entropy": "initial entropy H, H²",
     "dispersion": "initial dispersion ln δ, (ln δ)²",
@@ -129,7 +134,7 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         "The masks' entropy is equal only where it is low. Where runs need one or two epochs there, one epoch is a factor of up to 2: the "
         "interval decides by the rule, but rests on such steps.",
         "",
-        *([_sharper(told["instead"], p=True), ""] if told["instead"] else []),
+        *([SHARPER, "", *_sharper(told["instead"], p=True), ""] if told["instead"] else []),
         f"`{MASK}` beside full attention with the same change (restricted epochs; above 1: `{MASK}` is faster). This table and the next "
         "decide nothing, and their p are not corrected:",
         "",
@@ -185,27 +190,36 @@ def results_line(told: Mapping[str, Any]) -> str:
             f"for more than {EXPLAINED:g}: {_plain(explained)}{provisional}."
         )
     if told["instead"]:
-        falls += f"\n- {_sharper(told['instead'])}"
+        ranges = (
+            f"`{label.partition(';')[2]}` {_range([one['estimate_low'] for one in of_label.values()])}"
+            for label, of_label in told["instead"].items()
+        )
+        falls += (
+            f"\n- A sharper start instead of top-k (exploration): epochs of `{MASK}` as it is over those of full attention with "
+            f"{', '.join(ranges)} over the tasks."
+        )
     return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}.{falls}"
 
 
-def readme_line(told: Mapping[str, Any]) -> str:
+def readme_text(told: Mapping[str, Any]) -> str:
     """For the README: what a sharper start does instead of a mask; empty while fewer than two tasks are swept."""
     link = "[The law of focus](recipes/results/paper.md#the-law-of-focus-tier-3)."
-    return f"{_sharper(told['instead'])} {link}" if told["instead"] else ""
+    return "\n".join([f"{SHARPER} {link}", "", *_sharper(told["instead"], p=False)]) if told["instead"] else ""
 
 
-def _sharper(found: Mapping[str, Mapping[str, Any]], p: bool = False) -> str:
-    by_label = (
-        f"`{label}` "
-        + ", ".join(f"{task} {_effect(one) if p else speed_text(_judgement(one))}" for task, one in of_label.items())
-        for label, of_label in found.items()
-    )
-    return (
-        f"A sharper start instead of top-k (exploration): epochs of `{MASK}` over those of full attention with each change that all of "
-        f"these tasks have: {'; '.join(by_label)}. A gain is a factor on the initial weights of query and key; sparsemax and "
-        "entmax-1.5, in place of softmax, give small scores a weight of exactly 0: sparse too, without a fixed number of keys."
-    )
+def _sharper(found: Mapping[str, Mapping[str, Any]], p: bool) -> list[str]:
+    """The table of `instead`, a change a row."""
+    tasks = list(next(iter(found.values())))
+    return [
+        f"| full attention with | {' | '.join(tasks)} |",
+        f"|---|{'---|' * len(tasks)}",
+        *(
+            f"| `{label.partition(';')[2]}` | "
+            + " | ".join(_effect(of_label[task]) if p else speed_text(_judgement(of_label[task])) for task in tasks)
+            + " |"
+            for label, of_label in found.items()
+        ),
+    ]
 
 
 def _groups(swept: Mapping[str, Any]) -> list[str]:
@@ -282,6 +296,10 @@ def _slope(judged: Mapping[str, Any]) -> str:
         return "–"
     interval = f"{-judged['estimate_low']:.2f} [{-judged['high']:.2f}, {-judged['low']:.2f}]".replace("-", "−")
     return f"slope {interval}, p = {judged['p']:.2g}"
+
+
+def _range(ratios: Sequence[float]) -> str:
+    return f"{format_ratio(min(ratios))}× to {format_ratio(max(ratios))}×"
 
 
 def _plain(values: Mapping[str, Any]) -> str:
