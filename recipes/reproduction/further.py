@@ -6,10 +6,11 @@ from pathlib import Path
 from statistics import fmean
 
 from hf_semfocus.comparison.paired_tests import Judgement, judge_speed, with_holm
+from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.text import plural
 
 from .page import VERDICTS, epochs, judged_text
-from .records import BASELINE, SEEDS, TaskRecord, read_tier, stored_name, task_record
+from .records import BASELINE, SEEDS, TIER_RECIPES, TaskRecord, read_tier, stored_name, task_record
 
 TIERS = {
     "tier2": "Other masks (tier 2)",
@@ -68,8 +69,21 @@ def section(tiers: Mapping[str, Sequence[Compared]]) -> list[str]:
             "| --- | --- | --- | --- | --- | --- | --- |",
             *(_row(one) for one in compared),
             "",
+            *_missing(name, compared),
         ]
     return lines
+
+
+def _missing(name: str, compared: Sequence[Compared]) -> list[str]:
+    """What the tier's recipe asks for and no run is stored of."""
+    asked = Experiment.from_yaml(TIER_RECIPES / f"{name}.yaml")
+    masks = {task: [one.mask for one in compared if one.record.name == task] for task in asked.tasks}
+    lacking = [
+        f"{task} with {', '.join(f'`{mask}`' for mask in lacks)}" if there else task
+        for task, there in masks.items()
+        if (lacks := [mask for mask in asked.masks if mask not in (BASELINE, *there)])
+    ]
+    return [f"Nothing is stored yet of {'; '.join(lacking)}.", ""] if lacking else []
 
 
 def _row(one: Compared) -> str:

@@ -503,6 +503,10 @@ def test_further_tiers_have_tier_1s_rule_and_fewer_pairs_are_only_shown(tmp_path
         in text
     )
     assert "| `botk:5` | >100, 20, >4 (unfinished) | 36, 40, 30 | – | not tested (2 pairs) |" in text
+    assert (
+        "Nothing is stored yet of even_pairs with `band:5`, `band:5+1global`, `block:5+1global`; missing_duplicate_string; "
+        "stack_manipulation." in text
+    )
     (results / "paper_tier2").rename(results / "paper_tier5_gelu")
     with pytest.raises(ValueError, match="paper_tier5_gelu"):
         read_evidence(results)
