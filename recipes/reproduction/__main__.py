@@ -75,7 +75,7 @@ class Evidence:
 
     def blocks(self) -> dict[str, str]:
         """What stands in the documentation."""
-        lines = [results_line(self.tier), plateaus.results_line(self.plateaus)]
+        lines = [results_line(self.tier), plateaus.results_line(self.plateaus), further.results_line(self.further)]
         lines += [law.results_line(self.law)] if self.law else []
         readme = [readme_table(self.tier), law.readme_text(self.law) if self.law else ""]
         return {

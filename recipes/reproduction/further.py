@@ -9,7 +9,7 @@ from hf_semfocus.comparison.paired_tests import Judgement, judge_speed, with_hol
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.text import plural
 
-from .page import VERDICTS, epochs, judged_text
+from .page import VERDICTS, epochs, judged_text, speed_text
 from .records import BASELINE, SEEDS, TIER_RECIPES, TaskRecord, read_tier, stored_name, task_record
 
 TIERS = {
@@ -74,6 +74,28 @@ def section(tiers: Mapping[str, Sequence[Compared]]) -> list[str]:
     return lines
 
 
+def results_line(tiers: Mapping[str, Sequence[Compared]]) -> str:
+    """For docs/results.md: the speed-up of each mask in each tier that has one, a tier a line."""
+    lines = []
+    for name, compared in tiers.items():
+        tested = [
+            f"{one.record.name} `{one.mask}` {speed_text(one.judgement)}, {_verdict(one).replace('**', '')}"
+            for one in compared
+            if one.judgement.p is not None
+        ]
+        shown = [
+            f"{one.record.name} `{one.mask}` {mask} (`{BASELINE}` {baseline})"
+            for one in compared
+            if one.judgement.p is None and one.record.counted
+            for mask, baseline in [_by_seed(one)]
+        ]
+        lines += (
+            [f"- {TIERS[name]}, epochs of `{BASELINE}` over those of the mask: {'; '.join(tested)}."] if tested else []
+        )
+        lines += [f"- {TIERS[name]}, too few pairs to test, epochs by seed: {'; '.join(shown)}."] if shown else []
+    return "\n".join(lines)
+
+
 def _missing(name: str, compared: Sequence[Compared]) -> list[str]:
     """What the tier's recipe asks for and no run is stored of."""
     asked = Experiment.from_yaml(TIER_RECIPES / f"{name}.yaml")
@@ -87,22 +109,29 @@ def _missing(name: str, compared: Sequence[Compared]) -> list[str]:
 
 
 def _row(one: Compared) -> str:
-    pairs, counted = [pair for pair in one.record.pairs if pair.mask.trained], one.record.counted
-    by_seed = [", ".join(epochs(getattr(pair, side)) for pair in pairs) for side in ("mask", "baseline")]
+    counted = one.record.counted
     heldout = [
         f"{fmean(value for pair in counted if (value := getattr(pair, side).heldout) is not None):.3f}"
         for side in ("mask", "baseline")
         if counted
     ]
-    verdict = VERDICTS[one.judgement.verdict]
-    if len(counted) < len(SEEDS):
-        verdict += f" ({plural(len(counted), 'pair')})"
     cells = (
         one.record.name,
         f"`{one.mask}`",
-        *by_seed,
+        *_by_seed(one),
         judged_text(one.judgement),
-        verdict,
+        _verdict(one),
         " / ".join(heldout) or "–",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _by_seed(one: Compared) -> list[str]:
+    """Epochs of the mask's runs and of full attention's of the same seeds."""
+    pairs = [pair for pair in one.record.pairs if pair.mask.trained]
+    return [", ".join(epochs(getattr(pair, side)) for pair in pairs) for side in ("mask", "baseline")]
+
+
+def _verdict(one: Compared) -> str:
+    words, counted = VERDICTS[one.judgement.verdict], len(one.record.counted)
+    return words if counted >= len(SEEDS) else f"{words} ({plural(counted, 'pair')})"
