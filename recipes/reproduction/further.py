@@ -9,7 +9,7 @@ from hf_semfocus.comparison.paired_tests import Judgement, judge_speed, with_hol
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.text import plural
 
-from .page import VERDICTS, epochs, judged_text, speed_text
+from .page import epochs, judged_text, of_one_task, speed_text
 from .records import BASELINE, SEEDS, TIER_RECIPES, TaskRecord, read_tier, stored_name, task_record
 
 TIERS = {
@@ -40,17 +40,23 @@ def read(results: Path) -> dict[str, list[Compared]]:
     tiers = {}
     for name in TIERS:
         if stored := read_tier(results, name):
-            compared = []
+            compared, family = [], dict.fromkeys(_asked(name).tasks, judge_speed([]))
             for mask in dict.fromkeys(own.run.label for own in stored if own.run.label != BASELINE):
                 tasks = dict.fromkeys(own.run.spec.task for own in stored if own.run.label == mask)
                 records = [
                     task_record(task, [own for own in stored if own.run.spec.task == task], SEEDS, mask)
                     for task in tasks
                 ]
-                judged = {one.name: judge_speed([pair.convergences for pair in one.counted]) for one in records}
+                judged = family | {
+                    one.name: judge_speed([pair.convergences for pair in one.counted]) for one in records
+                }
                 compared += [Compared(mask, one, with_holm(judged)[one.name]) for one in records]
             tiers[name] = compared
     return tiers
+
+
+def _asked(name: str) -> Experiment:
+    return Experiment.from_yaml(TIER_RECIPES / f"{name}.yaml")
 
 
 def section(tiers: Mapping[str, Sequence[Compared]]) -> list[str]:
@@ -61,8 +67,8 @@ def section(tiers: Mapping[str, Sequence[Compared]]) -> list[str]:
         lines += [
             f"## {TIERS[name]}",
             "",
-            f"Each beside `{BASELINE}` of the same seeds, as in tier 1; fewer than six pairs are shown, not tested. "
-            f"All runs: [{folder}]({folder}/README.md).",
+            f"Each beside `{BASELINE}` of the same seeds, as in tier 1; fewer than six pairs are shown, not tested. *This task "
+            f"alone*: at 5 % there, not over the tier's tasks (Holm). All runs: [{folder}]({folder}/README.md).",
             "",
             f"| task | mask | epochs, by seed | epochs of `{BASELINE}` | speed-up [95 % interval] | verdict | "
             f"held-out, mask / `{BASELINE}` |",
@@ -98,7 +104,7 @@ def results_line(tiers: Mapping[str, Sequence[Compared]]) -> str:
 
 def _missing(name: str, compared: Sequence[Compared]) -> list[str]:
     """What the tier's recipe asks for and no run is stored of."""
-    asked = Experiment.from_yaml(TIER_RECIPES / f"{name}.yaml")
+    asked = _asked(name)
     masks = {task: [one.mask for one in compared if one.record.name == task] for task in asked.tasks}
     lacking = [
         f"{task} with {', '.join(f'`{mask}`' for mask in lacks)}" if there else task
@@ -133,5 +139,5 @@ def _by_seed(one: Compared) -> list[str]:
 
 
 def _verdict(one: Compared) -> str:
-    words, counted = VERDICTS[one.judgement.verdict], len(one.record.counted)
+    words, counted = of_one_task(one.judgement), len(one.record.counted)
     return words if counted >= len(SEEDS) else f"{words} ({plural(counted, 'pair')})"

@@ -174,8 +174,13 @@ def _words(claim: Claim) -> str:
 
 def verdict(claim: Claim) -> str:
     """The verdict in words, and for a task whether it holds over all of them."""
-    judged, words = claim.judgement, VERDICTS[claim.judgement.verdict]
-    if claim.scope is Scope.TASK and judged.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
+    return of_one_task(claim.judgement) if claim.scope is Scope.TASK else VERDICTS[claim.judgement.verdict]
+
+
+def of_one_task(judged: Judgement) -> str:
+    """A task's verdict in words; where it was decided, whether it holds over all tasks of the claim."""
+    words = VERDICTS[judged.verdict]
+    if judged.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
         words += " (family-wise)" if judged.family_wise else " (this task alone)"
     return words
 

@@ -499,8 +499,8 @@ def test_further_tiers_have_tier_1s_rule_and_fewer_pairs_are_only_shown(tmp_path
     assert (botk["judgement"]["verdict"], botk["judgement"]["n"]) == ("not_tested", 2)
     text = evidence.markdown([])
     assert (
-        "| even_pairs | `topk:9` | 14, 9, 7, 20, 11, 15 | 36, 40, 30, 50, 44, 38 | 3.3× [2.5, 4.4], p = 0.031 (Holm 0.031) |"
-        in text
+        "| even_pairs | `topk:9` | 14, 9, 7, 20, 11, 15 | 36, 40, 30, 50, 44, 38 | 3.3× [2.5, 4.4], p = 0.031 (Holm 0.094) | "
+        "**supported** (this task alone) |" in text
     )
     assert "| `botk:5` | >100, 20, >4 (unfinished) | 36, 40, 30 | – | not tested (2 pairs) |" in text
     assert (
@@ -508,7 +508,7 @@ def test_further_tiers_have_tier_1s_rule_and_fewer_pairs_are_only_shown(tmp_path
         "stack_manipulation." in text
     )
     listed = evidence.blocks()["paper-results"]
-    assert "even_pairs `topk:9` 3.3× [2.5, 4.4], supported; even_pairs `block:5` " in listed
+    assert "even_pairs `topk:9` 3.3× [2.5, 4.4], supported (this task alone); even_pairs `block:5` " in listed
     assert "by seed: even_pairs `botk:5` >100, 20, >4 (unfinished) (`full` 36, 40, 30)." in listed
     (results / "paper_tier2").rename(results / "paper_tier5_gelu")
     with pytest.raises(ValueError, match="paper_tier5_gelu"):
