@@ -1,7 +1,7 @@
 """Finds and loads what `semfocus analyze` is asked to measure: checkpoints, the runs that made them, and text to measure on."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ class Source:
     Args:
         folder: holds config.json and the weights.
         spec: rebuilds the initial weights, and says what the data were.
-        epochs: that the run trained, where it has finished.
+        epochs: after which the run had these weights, where it has finished.
         own_mask: as the configuration says; "full" for a model of Transformers without our attention.
         is_ours: whether it is a SemFocus model, and not another of Transformers.
         run: the run's folder, where the checkpoint still stands in it.
@@ -71,7 +71,8 @@ def source_of(folder: Path) -> Source:
         if (run / "spec.json").is_file():
             spec, home = RunSpec.from_dict(read_json(run / "spec.json")), run
             if place.name == "model" and (run / "result.json").is_file():
-                epochs = read_json(run / "result.json").get("epochs_trained")
+                kept = read_json(place / "run.json") if (place / "run.json").is_file() else {}
+                epochs = kept.get("kept_epoch", read_json(run / "result.json").get("epochs_trained"))
             if (checkpoint / "trainer_state.json").is_file():
                 epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
             break
@@ -142,11 +143,7 @@ def rows_for(
     They are lines of a text, or a task's held-out rows (with --paper training ones).
     """
     if options.text is None:
-        task, data_options = _data_options(options, sources)
-        data = load_task(task, **data_options)
-        length, split = data_options["length"], "train" if options.paper else "test"
-        what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": split}
-        return what, partial(task_rows, rows=data[split]), partial(task_rows, rows=data["train"])
+        return _task_data(options, sources)
     if options.paper:
         raise ValueError("got both --paper and --text; allowed: --paper with the training examples of a task")
     if options.task is not None:
@@ -160,29 +157,50 @@ def rows_for(
     return {"task": None, "text": file.name, "length": longest, "split": None}, rows_of, rows_of
 
 
-def _data_options(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[str, dict[str, Any]]:
-    """The task and what `load_task` is called with: the runs' own data, unless options say otherwise."""
+def _task_data(options: argparse.Namespace, sources: Sequence[Source]) -> tuple[dict[str, Any], RowsOf, RowsOf]:
+    """`rows_for` with a task: each run's model on rows of its own seed, pooling and answer, any other on the first run's."""
+    task = _task(options, sources)
+    first = next((source.spec for source in sources if source.spec is not None and source.spec.task == task), None)
+    default = {"length": task_info(task).default_length, "seed": 0} if first is None else first.data_options()
+    splits: dict[str, Any] = {}
+
+    def rows_of(source: Source, model: PreTrainedModel, split: str) -> Any:
+        own = default if source.spec is None or source.spec.task != task else source.spec.data_options()
+        values = _sized({**own, "length": default["length"]}, options)
+        key = str(sorted(values.items(), key=str))
+        if key not in splits:
+            splits[key] = load_task(task, **values)
+        return task_rows(source, model, splits[key][split])
+
+    length, split = _sized(default, options)["length"], "train" if options.paper else "test"
+    check_options(task, _sized(default, options))
+    what = {"task": task, "length": list(length) if isinstance(length, tuple) else length, "split": split}
+    return what, partial(rows_of, split=split), partial(rows_of, split="train")
+
+
+def _task(options: argparse.Namespace, sources: Sequence[Source]) -> str:
+    """The task that is asked for, or the runs' own."""
     tasks = {source.spec.task for source in sources if source.spec is not None}
     if options.task is None and len(tasks) != 1:
         known = f"they were trained on {', '.join(sorted(tasks))}" if tasks else "no run says its task"
         other = next((source.folder for source in sources if not source.is_ours), None)
         how = "--task" if other is None else f"--text FILE, an example a line, for {other}, or --task"
         raise ValueError(f"give {how}: {known}")
-    task = options.task or tasks.pop()
-    info = task_info(task)
-    spec = next((source.spec for source in sources if source.spec is not None and source.spec.task == task), None)
-    values = {"length": info.default_length, "seed": 0} if spec is None else dict(spec.data_options())
+    return options.task or tasks.pop()
+
+
+def _sized(own: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """What `load_task` is called with: a run's own data, of the length and as many rows as options say."""
+    values = dict(own)
     if options.length is not None:
         values["length"] = parse_length(options.length)
     # A row depends neither on the size of its split nor on those of the others. A model was trained on no more than it had.
     wanted = max(options.examples if options.paper else 1, options.slice_examples if options.slices is not None else 1)
-    values.update(
-        train_size=min(wanted, values.get("train_size", wanted)),
-        validation_size=1,
-        test_size=1 if options.paper else options.examples,
-    )
-    check_options(task, values)
-    return task, values
+    return values | {
+        "train_size": min(wanted, values.get("train_size", wanted)),
+        "validation_size": 1,
+        "test_size": 1 if options.paper else options.examples,
+    }
 
 
 def text_rows(

@@ -1,6 +1,7 @@
 """Does the theory predict what happened? The recorded quantities of each task and mask beside its speed-up (DESIGN §2)."""
 
 import math
+import re
 from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any, Literal
@@ -8,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import spearmanr
 
-from ..model.mask_strategies import mask_parts, parse_mask
 from ..schema import ANALYSIS_PREFIX, Epoch, finite
 from ..summary_schema import Analysis, Correlation, SpeedUpEntry, Unit
 from ..training.run_files import Run
@@ -110,8 +110,8 @@ def _final(run: Run) -> Epoch | None:
 
 def _only_k(mask: str) -> int | None:
     """k of a mask that is one ``topk:k`` and nothing else."""
-    parts = mask_parts(parse_mask(mask)) if mask.startswith("topk:") else ()
-    return parts[0].k if len(parts) == 1 else None  # type: ignore[attr-defined]
+    found = re.fullmatch(r"topk:(\d+)", mask)
+    return int(found[1]) if found else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

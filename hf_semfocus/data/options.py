@@ -169,7 +169,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> DataOptions:
         split: check_integer(task, f"{split}_size", options.get(f"{split}_size", default), 1)
         for split, default in SIZES.items()
     }
-    length_splits = options.get("length_splits") or ()
+    length_splits = options.get("length_splits")
+    length_splits = () if length_splits is None else length_splits
     if isinstance(length_splits, str) or not isinstance(length_splits, Sequence):
         raise ValueError(f"{task.name}: length_splits is a list of lengths such as [60, 80], got {length_splits!r}")
     for length in length_splits:

@@ -30,7 +30,10 @@ def import_strategies(names: Iterable[str]) -> None:
                 _import_file(module, file)
             else:
                 importlib.import_module(module)
-        except Exception as error:  # whatever the user's code raises, the message must say which file it came from
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever the user's code raises, the message must say which file it came from
             raise ValueError(f"importing {name!r} failed: {type(error).__name__}: {error}") from error
 
 

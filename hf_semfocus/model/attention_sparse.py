@@ -76,7 +76,7 @@ def choose_path(
     if torch.compiler.is_compiling():
         # One graph without branches on data or loops over chunks, for any length; compilers fuse what it does.
         return "dense" if softmax and isinstance(mask, Full) else "masked"
-    structure = mask.structure(keys)
+    structure = mask.known_structure(keys)
     if softmax and structure is not None and structure.rows >= keys and (positions_known or not mask.counts_queries):
         return "dense"
     small = batch * heads * queries * keys <= MOST_SCORES_KEPT
@@ -181,7 +181,7 @@ def _structured(path: str, call: AttentionCall) -> tuple[torch.Tensor, torch.Ten
     """By tiles or lists, with the rows that keep every key in front."""
     _, _, queries, keys = call.shape
     dtype = call.query.dtype
-    structure = call.mask.structure(keys)
+    structure = call.mask.known_structure(keys)
     assert structure is not None, "a path that needs a structure was chosen without one"
     with without_autocast(call.query):
         tensors = {name: getattr(call, name).to(compute_dtype(dtype)) for name in ("query", "key", "value")}
@@ -205,8 +205,13 @@ def _structured(path: str, call: AttentionCall) -> tuple[torch.Tensor, torch.Ten
             return output, None
         if path == "lists":
             return output, torch.cat(weights, dim=2)
-        with torch.no_grad():
-            return output, attend_by_reference(call)[1]
+        return output, _weights(call)
+
+
+def _weights(call: AttentionCall) -> torch.Tensor | None:
+    """The weights before dropout, without gradient. Nothing is drawn, so asking for them changes no later dropout."""
+    with torch.no_grad():
+        return attend_by_reference(dataclasses.replace(call, dropout=0.0))[1]
 
 
 def _check_forced(path: str, call: AttentionCall, known: bool) -> None:
@@ -217,7 +222,7 @@ def _check_forced(path: str, call: AttentionCall, known: bool) -> None:
         return
     if call.normalizer != "softmax":
         raise ValueError(f"attention with normalizer {call.normalizer!r} cannot take the path {path!r}")
-    structure, keys = call.mask.structure(call.shape[3]), call.shape[3]
+    structure, keys = call.mask.known_structure(call.shape[3]), call.shape[3]
     if structure is None:
         fits = False
     elif structure.rows >= keys:
@@ -263,8 +268,7 @@ def _dense(call: AttentionCall) -> tuple[torch.Tensor, torch.Tensor | None]:
         output = output.masked_fill(nothing, 0.0)
     if not call.return_weights:
         return output, None
-    with torch.no_grad():
-        return output, attend_by_reference(call)[1]
+    return output, _weights(call)
 
 
 def _plain_products_win(query: torch.Tensor, key: torch.Tensor, dropout: float) -> bool:

@@ -100,7 +100,8 @@ class MaskStrategy:
         for index, name in enumerate(self.parameter_types):
             value = getattr(self, name)
             if name not in self.omitted_defaults or value != self.omitted_defaults[name]:
-                text += f":{value}" if index == 0 else f";{name}={value}"
+                written = str(value).replace("e+", "e")  # a plus would begin another part
+                text += f":{written}" if index == 0 else f";{name}={written}"
         return text
 
     __repr__ = __str__
@@ -132,6 +133,11 @@ class MaskStrategy:
             Structure(window=2, block=None, columns=(range(0, 1),), rows=1, selected=0, random=())
         """
         return None
+
+    def known_structure(self, keys: int) -> Structure | None:
+        """The structure, if attention can use it: which pairs inside are kept must follow from positions, top-k or a draw."""
+        known = self.structure(keys)
+        return known if known is None or self.fixed or known.selected or known.random else None
 
     def make_state(self, head_dim: int, heads: int) -> MaskState | None:
         """What one attention layer learns for the strategy, as a module with buffers; None: nothing.
@@ -222,6 +228,10 @@ class MaskStrategy:
             key_positions=positions_of(key_positions, "key_positions", keys, 0, first, scores.device).unsqueeze(-2),
             state=state,
         )
+        return self.kept_in(scores, valid, context)
+
+    def kept_in(self, scores: torch.Tensor, valid: torch.Tensor | None, context: MaskContext) -> torch.Tensor:
+        """What `keep` keeps among the valid keys that `pattern`, where both are defined, allows; `scores` without gradient."""
         if self.limited_to_pattern:
             pattern = self.pattern(context.query_positions, context.key_positions)
             valid = pattern if valid is None else valid & pattern

@@ -27,7 +27,7 @@ class WithGlobalTokens(MaskStrategy):
 
     def structure(self, keys: int) -> Structure | None:
         """Everything if `mask` keeps everything, else not known; see :meth:`MaskStrategy.structure`."""
-        inside = self.mask.structure(max(keys - self.g, 0))
+        inside = self.mask.known_structure(max(keys - self.g, 0))
         return Structure(rows=keys) if inside is not None and inside.rows >= keys - self.g else None
 
     def make_state(self, head_dim: int, heads: int) -> MaskState | None:

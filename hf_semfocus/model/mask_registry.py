@@ -41,7 +41,7 @@ class MaskUnion(MaskStrategy):
 
     def structure(self, keys: int) -> Structure | None:
         """The union of the parts' structures; None if one of them is not known."""
-        known = [part.structure(keys) for part in self.parts]
+        known = [part.known_structure(keys) for part in self.parts]
         return None if None in known else functools.reduce(operator.or_, known)
 
     def make_state(self, head_dim: int, heads: int) -> MaskState | None:
@@ -53,7 +53,9 @@ class MaskUnion(MaskStrategy):
         """Keys that any part keeps; see :meth:`MaskStrategy.keep`."""
         states = (None,) * len(self.parts) if context.state is None else context.state
         kept = [
-            part.keep(scores, valid, dataclasses.replace(context, state=state))
+            (part.kept_in if part.limited_to_pattern else part.keep)(
+                scores, valid, dataclasses.replace(context, state=state)
+            )
             for part, state in zip(self.parts, states, strict=True)
         ]
         return functools.reduce(operator.or_, kept)
@@ -125,7 +127,7 @@ def mask_parts(mask: MaskStrategy) -> tuple[MaskStrategy, ...]:
 
 def fixed_parts(mask: MaskStrategy, keys: int) -> list[MaskStrategy]:
     """The parts of a mask with a known structure that positions alone decide: neither selected nor drawn at random."""
-    parts = [(part, part.structure(keys)) for part in mask_parts(mask)]
+    parts = [(part, part.known_structure(keys)) for part in mask_parts(mask)]
     return [part for part, known in parts if known is not None and not (known.selected or known.random)]
 
 

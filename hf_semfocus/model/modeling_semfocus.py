@@ -456,8 +456,8 @@ class SemFocusEncoder(nn.Module):
             return {}
         batch, length = hidden_BLd.shape[:2]
         # Only its shape and device are looked at.
-        scores = hidden_BLd.new_zeros(()).expand(batch, 1, length, length)
         shapes = batch, self.config.num_attention_heads, length, length
+        scores = hidden_BLd.new_zeros(()).expand(shapes)
         masks: list[Any] = [layer.attention.mask_strategy for layer in self.layers]  # type: ignore[union-attr]
         return {
             mask: mask.kept(scores, attention_mask)
@@ -832,6 +832,9 @@ class SemFocusForSequenceClassification(_SemFocusClassifier):
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor, num_items: Any) -> torch.Tensor:
         loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         # Trainer adds up the losses of accumulated batches, each a share of all their labels.
+        if num_items is not None and self.config.problem_type == "single_label_classification":
+            # Labels of −100 are not among those that Trainer counts; a batch without any other adds 0.
+            return F.cross_entropy(logits, labels.view(-1), reduction="sum") / num_items
         return loss if num_items is None else loss * (labels.numel() / num_items)
 
 

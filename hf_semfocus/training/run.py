@@ -148,10 +148,11 @@ def finished_before(spec: RunSpec, run: Run | Path | None, model: bool = True) -
             return None  # it never came to its first epoch: nothing is lost
         raise ValueError(f"{folder} holds a run with other settings ({differs}); choose another folder")
     checkpoint = latest_complete_checkpoint(folder / "checkpoints")
+    finished = run.result is not None and run.result.status in FINISHED  # a failed run is tried again
+    # A finished run's model is made again where it is missing, from the last checkpoint if there is one.
+    whole = missing_model_file(folder / "model") is None or not (model or checkpoint is not None)
+    if finished and whole and run.result is not None and not wants_more(run.result, spec.training.epochs):
+        return run.result  # also where a kill left half of the checkpoints that it needs no more
     if checkpoint is not None:
         check_manifest(checkpoint)
-    if run.result is None or run.result.status not in FINISHED:  # a failed run is tried again
-        return None
-    if missing_model_file(folder / "model") is not None and (model or checkpoint is not None):
-        return None  # its model is made again, from the last checkpoint if there is one
-    return None if wants_more(run.result, spec.training.epochs) else run.result
+    return None

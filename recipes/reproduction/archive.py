@@ -99,11 +99,16 @@ def lost(earlier: Summary, now: Summary) -> str | None:
     """
     settings, finished = [], []
     for summary in (earlier, now):
-        used = {task.name: (task.length, task.hyperparameters) for task in summary.tasks if task.length is not None}
         settings.append(
             {
-                name: (length, parts["model"], {**parts["training"], "epochs": None})
-                for name, (length, parts) in used.items()
+                task.name: (
+                    (task.length, task.train_size, task.test_size),
+                    task.hyperparameters["model"],
+                    task.hyperparameters.get("task_options"),
+                    {**task.hyperparameters["training"], "epochs": None},
+                )
+                for task in summary.tasks
+                if task.length is not None
             }
         )
         finished.append({f"{run.task}/{run.mask}/seed-{run.seed}" for run in summary.runs if run.status in FINISHED})

@@ -233,6 +233,23 @@ def test_the_command_on_two_runs(runs, tmp_path, capsys):
     assert "semfocus analyze" in (out / "analysis.txt").read_text()
 
 
+def test_each_run_is_measured_on_its_own_rows_in_any_order(tmp_path):
+    values = {"task": "even_pairs", "length": 12, "train_size": 60, "validation_size": 10, "test_size": 20,
+              "training": {"epochs": 1, "learning_rate": 1e-30, "batch_size": 30}}  # fmt: skip
+    for seed, pooling in ((0, "mean"), (1, "cls")):
+        model = {"num_hidden_layers": 2, "hidden_size": 8, "pooling": pooling}
+        train_run(RunSpec.from_dict({**values, "mask": "topk:3", "seed": seed, "model": model}), tmp_path / str(seed))
+    measured = []
+    for order in (["0", "1"], ["1", "0"]):
+        out = tmp_path / "".join(order)
+        command = ["analyze", *(tmp_path / name for name in order), "--paper", "--directions", 1]
+        assert run(*command, "--examples", 40, "--output", out) == 0
+        points = json.loads((out / "analysis.json").read_text())["points"]
+        measured.append({point["name"]: point["quantities"] for point in points})
+    assert len(measured[0]) == 2
+    assert measured[0] == measured[1]
+
+
 def test_the_papers_protocol_and_slices(runs, tmp_path, capsys):
     out = tmp_path / "out"
     command = ["analyze", runs / "full", runs / "topk-3", "--paper", "--directions", 1, "--slices", 3]

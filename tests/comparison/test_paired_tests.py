@@ -240,3 +240,11 @@ def test_performance_profile_by_hand():
 def test_what_cannot_be_counted_is_refused(n):
     with pytest.raises(ValueError, match="allowed: 1 to 16"):
         sign_flip_interval(np.ones(n))
+
+
+def test_ties_are_ties_also_where_the_sum_is_near_zero():
+    values = np.log([3 / 9, 8 / 6, 12 / 3, 3 / 4, 3 / 4, 9 / 12, 4 / 3])
+    assert abs(values.sum()) < 1e-12
+    assert sign_flip_p(values) == 1
+    assert sign_flip_p([0.2, 0.2, -0.1, -0.1, -0.2]) == 1
+    assert sign_flip_p([0.1]) == 1

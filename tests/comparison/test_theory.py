@@ -116,6 +116,9 @@ def test_what_is_not_defined_stays_so():
 
 
 def test_the_k_sweep_is_in_order_of_k():
-    runs = [run("a", mask, 0, 5, 0.5) for mask in ("full", "topk:15", "topk:3", "topk:5+sink:1", "banded:5")]
+    runs = [
+        run("a", mask, 0, 5, 0.5)
+        for mask in ("full", "topk:15", "topk:3", "topk:5+sink:1", "topk:5+not_registered:1", "banded:5")
+    ]
     assert [unit["k"] for unit in predictions(runs, "full", [])["k_sweep"]] == [3, 15]
     assert predictions(runs[:2], "full", [])["k_sweep"] == []

@@ -410,3 +410,9 @@ def test_variants_are_refused_in_words(change, words):
     for word in words:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_exits_is_named(tmp_path):
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(ValueError, match=r"importing '.*leaves\.py' failed: SystemExit"):
+        RunSpec(task="even_pairs", mask="full", imports=(str(tmp_path / "leaves.py"),)).resolved()

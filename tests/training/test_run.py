@@ -455,3 +455,14 @@ def test_a_process_alone_trains_as_trainer_itself_does_bit_by_bit(tiny, tmp_path
     train_run(spec, tmp_path / "theirs")
     assert same_weights(tmp_path / "ours", tmp_path / "theirs")
     assert curve(tmp_path / "ours") == curve(tmp_path / "theirs")
+
+
+def test_a_kill_while_a_finished_runs_checkpoints_go_changes_nothing(tiny, made, finished):
+    with pytest.raises(Killed):
+        train_run(tiny(), finished.parent / "killed", on_epoch=killer(2))
+    checkpoint = latest_complete_checkpoint(finished.parent / "killed" / "checkpoints")
+    there = finished / "checkpoints" / checkpoint.name
+    shutil.copytree(checkpoint, there, dirs_exist_ok=True)
+    (there / "optimizer.pt").unlink()
+    train_run(tiny(), finished, on_epoch=killer(1))
+    assert same_weights(made[0], finished)
