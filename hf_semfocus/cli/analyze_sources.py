@@ -17,9 +17,11 @@ from ..data import build_tokenizer, load_task, task_info
 from ..data.options import check_options, parse_length
 from ..experiments.spec import RunSpec
 from ..files import read_json
+from ..hub.facts import kept_epoch
 from ..integrations.register import apply_attention
 from ..integrations.saving import CONFIG_KEY, PREFIX, is_ours
 from ..model.mask_registry import parse_mask
+from ..training.run_files import read_run
 from ..training.setup import build_model
 
 LONGEST_TEXT = 128
@@ -71,8 +73,8 @@ def source_of(folder: Path) -> Source:
         if (run / "spec.json").is_file():
             spec, home = RunSpec.from_dict(read_json(run / "spec.json")), run
             if place.name == "model" and (run / "result.json").is_file():
-                kept = read_json(place / "run.json") if (place / "run.json").is_file() else {}
-                epochs = kept.get("kept_epoch", read_json(run / "result.json").get("epochs_trained"))
+                trained = read_run(run)
+                epochs = None if trained is None or not trained.history else kept_epoch(trained)
             if (checkpoint / "trainer_state.json").is_file():
                 epochs = round(read_json(checkpoint / "trainer_state.json")["epoch"])
             break

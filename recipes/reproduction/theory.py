@@ -1,7 +1,8 @@
 """What the paper's theory is about, measured on tier 1's trained models as its authors measured theirs, and stored small.
 
 semfocus analyze runs/paper_even_pairs/runs/even_pairs/*/seed-* --paper --output measured
-python -m recipes.reproduction.theory measured    # → recipes/results/paper/theory_even_pairs.json and its pictures
+semfocus analyze runs/paper_even_pairs/runs/even_pairs/{full,topk-5}/seed-{0,1,2} --paper --slices --slice-directions 2 --output slices
+python -m recipes.reproduction.theory measured slices    # → recipes/results/paper/theory_even_pairs.json and its pictures
 
 How much training on to the whole budget changes δ, with one pair of models of one seed:
 semfocus compare --config recipes/paper/tier1.yaml --tasks missing_duplicate_string --masks full topk:5 --seeds 0 \\

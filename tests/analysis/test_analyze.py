@@ -24,6 +24,7 @@ from hf_semfocus.analysis import (
 from hf_semfocus.cli.analyze_sources import initial_model, source_of
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
+from hf_semfocus.files import read_json
 from hf_semfocus.model.modeling_semfocus import SemFocusForSequenceClassification
 from hf_semfocus.report.analysis_pictures import pictures
 from hf_semfocus.report.analysis_tables import terminal_tables
@@ -248,6 +249,17 @@ def test_each_run_is_measured_on_its_own_rows_in_any_order(tmp_path):
         measured.append({point["name"]: point["quantities"] for point in points})
     assert len(measured[0]) == 2
     assert measured[0] == measured[1]
+
+
+def test_kept_weights_are_those_of_their_epoch(tmp_path):
+    spec = RunSpec.from_dict(
+        {"task": "even_pairs", "mask": "topk:3", "length": 12, "train_size": 60, "validation_size": 10, "test_size": 20,
+         "model": {"num_hidden_layers": 1, "hidden_size": 8},
+         "training": {"epochs": 3, "learning_rate": 1e-30, "batch_size": 30, "keep": "best", "stop_early": False}}
+    )  # fmt: skip
+    train_run(spec, tmp_path / "run")
+    # Nothing is learnt, so the first epoch is the best.
+    assert (source_of(tmp_path / "run").epochs, read_json(tmp_path / "run/result.json")["epochs_trained"]) == (1, 3)
 
 
 def test_the_papers_protocol_and_slices(runs, tmp_path, capsys):

@@ -54,7 +54,7 @@ def _signs(n):
 
 
 @given(whole)
-@settings(deadline=None)  # the first call imports scipy.stats
+@settings(deadline=None)
 def test_p_counts_the_flips(values):
     assert sign_flip_p(values) == pytest.approx(brute_p(values), abs=1e-12)
 
