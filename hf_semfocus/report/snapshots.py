@@ -17,8 +17,9 @@ def snapshots(summary: Summary, run_dir: Path) -> list[dict[str, Any]]:
     """Per task what the slider shows, for its first seed with snapshots; empty without any.
 
     Returns:
-        ``task``, ``seed``, ``tokens`` (a list a row), ``shape`` (rows, layers, heads, queries, keys), and ``masks``: ``mask``, ``ended``
-        (epochs), ``accuracy`` (training, an epoch each, from 0: None) and ``epochs``, {epoch: base64 of bytes, 255 a weight of 1}.
+        ``task``, ``seed``, ``tokens`` (a list a row), and ``masks``: ``mask``, ``shape`` (rows, layers, heads, queries, keys; global tokens
+        and a variant's own depth are the mask's), ``ended`` (epochs), ``accuracy`` (training, an epoch each, from 0: None) and ``epochs``,
+        {epoch: base64 of bytes, 255 a weight of 1}.
     """
     found = []
     for task in (task.name for task in summary.tasks):
@@ -38,16 +39,21 @@ def _files(folder: Path) -> dict[int, Path]:
 
 
 def _task(task: str, seed: int, runs: list[RunEntry], taken: dict[str, dict[int, Path]], most: int) -> dict[str, Any]:
-    with np.load(next(iter(next(iter(taken.values())).values()))) as first:
-        shape, tokens = first["weights"].shape, first["tokens"].tolist()
-    one_row = int(np.prod(shape[1:]))
-    rows = max(1, min(shape[0], most // (one_row * sum(map(len, taken.values())))))
+    shapes, tokens = {}, []
+    for mask, files in taken.items():
+        with np.load(next(iter(files.values()))) as first:
+            shapes[mask] = first["weights"].shape
+            tokens = tokens or first["tokens"].tolist()
+    sizes = {mask: len(taken[mask]) * int(np.prod(shape[1:])) for mask, shape in shapes.items()}  # of a row, all epochs
+    rows = max(1, min(*(shape[0] for shape in shapes.values()), most // sum(sizes.values())))
     masks: list[dict[str, Any]] = []
     used = 0
     for run in runs:
         files = taken.get(run.mask, {})
-        used += one_row * rows * len(files)
-        if not files or (used > most and masks):
+        if not files:
+            continue
+        used += sizes[run.mask] * rows
+        if used > most and masks:
             continue
         epochs = {}
         for epoch, path in files.items():
@@ -55,5 +61,8 @@ def _task(task: str, seed: int, runs: list[RunEntry], taken: dict[str, dict[int,
                 weights = np.rint(255 * stored["weights"][:rows].astype(np.float32)).astype(np.uint8)
             epochs[epoch] = base64.b64encode(weights.tobytes()).decode("ascii")
         accuracy = [None, *(row.train_accuracy for row in run.history)]
-        masks.append({"mask": run.mask, "ended": run.epochs_trained, "accuracy": accuracy, "epochs": epochs})
-    return {"task": task, "seed": seed, "tokens": tokens[:rows], "shape": [rows, *shape[1:]], "masks": masks}
+        shape = [rows, *shapes[run.mask][1:]]
+        masks.append(
+            {"mask": run.mask, "shape": shape, "ended": run.epochs_trained, "accuracy": accuracy, "epochs": epochs}
+        )
+    return {"task": task, "seed": seed, "tokens": tokens[:rows], "masks": masks}

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hf_semfocus.comparison.run_directory import read_experiment
+from hf_semfocus.comparison.run_directory import RunDirectory, read_experiment
 from hf_semfocus.comparison.summary import write_summary
 from hf_semfocus.files import atomic_folder, atomic_write, read_json, read_record, write_json
 from hf_semfocus.report.files import render_figure
@@ -133,21 +133,29 @@ def _copy(run_dir: Path, snapshot: Path) -> None:
     # Which library computes products is each worker's own; its result says it.
     machine = {**(read_experiment(run_dir).machine or {})}
     machine.pop("products", None)
+    finished = _finished(run_dir)
     snapshot.mkdir()
     experiment = (run_dir / "experiment.json").read_text("utf-8")
     (snapshot / "experiment.json").write_text(_portable(experiment), encoding="utf-8")
     for folder in sorted((run_dir / "runs").glob("*/*/seed-*")):
         copy = snapshot / folder.relative_to(run_dir)
-        if not (folder / "result.json").is_file():
+        if folder not in finished:
             _copy_checkpoint(folder, copy)
         # After the checkpoint: of a run that ends in between both are there then, and the result counts.
         for name in RUN_FILES:
             if (folder / name).is_file():
                 copy.mkdir(parents=True, exist_ok=True)
                 (copy / name).write_text(_portable((folder / name).read_text("utf-8")), encoding="utf-8")
-        if (copy / "result.json").is_file():
+    ended = _finished(snapshot)
+    for copy in sorted(snapshot.glob("runs/*/*/seed-*")):
+        if copy in ended:
             shutil.rmtree(copy / "checkpoints", ignore_errors=True)
-        _write_machines(folder, copy, machine)
+        _write_machines(run_dir / copy.relative_to(snapshot), copy, machine)
+
+
+def _finished(run_dir: Path) -> set[Path]:
+    """The folders of the runs that do not go on; one that failed, or that a larger budget is asked for now, does."""
+    return {run.folder for run in RunDirectory.read(run_dir).runs if run.folder and run.status in FINISHED}
 
 
 def _copy_checkpoint(folder: Path, copy: Path) -> None:

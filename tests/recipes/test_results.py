@@ -14,6 +14,7 @@ import pytest
 
 from hf_semfocus.files import read_record
 from hf_semfocus.summary_schema import Analysis, Matched, MatchedPair, Summary
+from hf_semfocus.training.checkpoints import write_manifest
 from recipes.reproduction import archive, blocks, claims, readme, rules
 from recipes.reproduction.verdicts import verdict_words
 from tests.report.synthetic import EVERYTHING, write_run_directory
@@ -359,8 +360,6 @@ def test_an_unfinished_run_goes_on_from_what_is_stored(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fault", ["large", "half", "ended"])
 def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_path, monkeypatch, fault):
-    from hf_semfocus.training.checkpoints import write_manifest
-
     run_dir = shutil.copytree(synthetic[0], tmp_path / "run")
     unfinished = next(
         path.parent for path in run_dir.rglob("history.jsonl") if not (path.parent / "result.json").exists()
@@ -379,6 +378,27 @@ def test_a_checkpoint_that_is_large_or_not_whole_is_not_stored(synthetic, tmp_pa
     back = archive.unpack(tmp_path / "stored", tmp_path / "back")
     assert not list(back.rglob("checkpoints"))
     assert not list(back.rglob("machines.json"))
+
+
+@pytest.mark.parametrize("why", ["more", "failed"])
+def test_a_run_with_a_result_that_goes_on_keeps_its_checkpoint(synthetic, tmp_path, why):
+    run_dir = shutil.copytree(synthetic[0], tmp_path / "run")
+    results = {path: json.loads(path.read_text(encoding="utf-8")) for path in run_dir.rglob("result.json")}
+    path, result = next(item for item in results.items() if item[1]["stopped"] == "budget")
+    if why == "failed":
+        path.write_text(json.dumps({**result, "status": "failed", "error": "no memory"}), encoding="utf-8")
+    else:
+        experiment = json.loads((run_dir / "experiment.json").read_text(encoding="utf-8"))
+        for settings in (experiment["defaults"], *experiment["tasks"].values()):
+            settings.setdefault("training", {})["epochs"] = result["epochs_trained"] + 10
+        (run_dir / "experiment.json").write_text(json.dumps(experiment), encoding="utf-8")
+    checkpoint = path.parent / "checkpoints" / "checkpoint-12"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text(json.dumps({"epoch": float(result["epochs_trained"])}))
+    write_manifest(checkpoint)
+    archive.store(run_dir, tmp_path / "stored", pictures=())
+    back = archive.unpack(tmp_path / "stored", tmp_path / "back")
+    assert [found.parent for found in back.rglob("checkpoints")] == [back / path.parent.relative_to(run_dir)]
 
 
 def test_pictures_beyond_the_limit_are_left_out_and_named(synthetic, tmp_path, monkeypatch):

@@ -169,13 +169,15 @@ def write_run(folder, task, mask, seed, outcome, budget=40, generalises=True, la
 
 
 def write_snapshots(folder, summary):
-    """What full and topk:5 of seed 0 attended to at three epochs; returns it: (mask, epoch) → (rows, layers, heads, queries, keys)."""
+    """What full and topk:5, with a global token and a third layer, of seed 0 attended to at three epochs; returns it: (mask, epoch) →
+    (rows, layers, heads, queries, keys)."""
     generator, made = np.random.default_rng(0), {}
     for run in summary.runs:
         if run.seed == 0 and run.mask in ("full", "topk:5"):
             (folder / run.path / "snapshots").mkdir(parents=True)
             for epoch in (0, 2, 9):
-                scores = (1 + epoch) * generator.normal(size=(2, 2, 1, 6, 6))
+                shape = (2, 2, 1, 6, 6) if run.mask == "full" else (2, 3, 1, 7, 7)
+                scores = (1 + epoch) * generator.normal(size=shape)
                 weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
                 made[run.mask, epoch] = weights
                 path = folder / run.path / "snapshots" / f"epoch-{epoch}.npz"

@@ -107,4 +107,9 @@ def test_the_slider_shows_another_epoch_another_row_and_another_layer(browser, p
     look()
     assert len(seen) == 4
     assert page.locator(".tokens").inner_text() == "1 1 0 0 0 1"
+    sizes = drawn.evaluate_all("all => all.map(canvas => [canvas.width, canvas.height])")
+    assert sizes == [[6, 6], [7, 7]]
+    page.select_option("select.layer", label="3")
+    assert not drawn.first.is_visible() and drawn.last.is_visible()
+    assert page.locator(".maps .said").first.inner_text() == "no layer 3"
     assert troubles == []

@@ -19,11 +19,12 @@ def taken(summary_of, tmp_path):
 def test_every_weight_is_there(taken):
     summary, folder, weights = taken
     (found,) = module.snapshots(summary, folder)
-    assert (found["task"], found["seed"], found["shape"]) == ("even_pairs", 0, [2, 2, 1, 6, 6])
+    assert (found["task"], found["seed"]) == ("even_pairs", 0)
     assert [one["mask"] for one in found["masks"]] == ["full", "topk:5"]
     for one in found["masks"]:
+        assert tuple(one["shape"]) == weights[one["mask"], 0].shape
         for epoch, text in one["epochs"].items():
-            read = np.frombuffer(base64.b64decode(text), np.uint8).reshape(found["shape"])
+            read = np.frombuffer(base64.b64decode(text), np.uint8).reshape(one["shape"])
             np.testing.assert_allclose(read / 255, weights[one["mask"], epoch], atol=1 / 255)
         assert one["accuracy"][1] == next(r for r in summary.runs if r.mask == one["mask"]).history[0].train_accuracy
     assert "Attention while it learns" in render(summary, [found])
@@ -34,5 +35,5 @@ def test_what_is_too_much_is_left_out(taken, monkeypatch):
     summary, folder, _ = taken
     monkeypatch.setattr(module, "MOST_BYTES", 2 * 6 * 6 * 5)  # a row of full attention at three epochs, and no more
     (found,) = module.snapshots(summary, folder)
-    assert found["shape"][0] == 1
+    assert found["masks"][0]["shape"][0] == len(found["tokens"]) == 1
     assert [one["mask"] for one in found["masks"]] == ["full"]

@@ -52,12 +52,12 @@
       });
   }
 
-  // A byte a weight: rows, layers, heads, queries, keys.
+  // A byte a weight: rows, layers, heads, queries, keys, a mask each.
   function slider(figure) {
     const data = JSON.parse(figure.querySelector("script").textContent);
-    const [rows, layers, heads, queries, keys] = data.shape;
     const range = figure.querySelector("input");
-    const pick = { row: rows, layer: layers, head: heads };
+    const most = (axis) => Math.max(...data.masks.map((one) => one.shape[axis]));
+    const pick = { row: most(0), layer: most(1), head: most(2) };
     for (const [name, count] of Object.entries(pick)) {
       const select = figure.querySelector(`select.${name}`);
       for (let index = 0; index < count; index++) select.add(new Option(String(index + 1), String(index)));
@@ -82,14 +82,20 @@
       const now = stops[Number(range.value)];
       figure.querySelector("output").textContent = String(now);
       figure.querySelector(".tokens").textContent = data.tokens[row].join(" ");
-      const start = ((row * layers + layer) * heads + head) * queries * keys;
       for (const one of data.masks) {
+        const [, layers, heads, queries, keys] = one.shape;
         const place = all("[data-mask]", figure).find((element) => element.dataset.mask === one.mask);
+        const canvas = place.querySelector("canvas");
+        canvas.hidden = layer >= layers || head >= heads;
+        if (canvas.hidden) {
+          place.querySelector(".said").textContent = layer >= layers ? `no layer ${layer + 1}` : `no head ${head + 1}`;
+          continue;
+        }
+        const start = ((row * layers + layer) * heads + head) * queries * keys;
         const epoch = Math.max(...Object.keys(one.epochs).map(Number).filter((stored) => stored <= now));
         const accuracy = one.accuracy[epoch];
         place.querySelector(".said").textContent =
           `epoch ${epoch}` + (accuracy == null ? "" : `, training ${accuracy.toFixed(2)}`) + (now > one.ended ? " (ended)" : "");
-        const canvas = place.querySelector("canvas");
         [canvas.width, canvas.height] = [keys, queries];
         const image = new ImageData(keys, queries);
         const values = weights(one, epoch).subarray(start, start + queries * keys);
