@@ -52,6 +52,16 @@ def python_call(options: DataOptions) -> str:
     return f"from hf_semfocus.data import load_task\n{imports}{call}"
 
 
+def _twice(options: DataOptions) -> str:
+    if options.allow_duplicates:
+        return "Inputs may occur twice in a split; none of one split is in another."
+    if any(split.startswith(LENGTH_SPLIT) for split in dict(options.sizes)):
+        return (
+            "No input occurs twice in a split. Splits `length_<n>` may have inputs of `test`, and none of the others."
+        )
+    return "No input occurs twice, in a split or in two."
+
+
 def dataset_card(
     options: DataOptions,
     statistics: Mapping[str, Mapping[str, Any]],
@@ -104,8 +114,7 @@ def dataset_card(
         "## Rows",
         "",
         f"An input has {length} tokens, each one of {' '.join(f'`{symbol}`' for symbol in task.vocabulary)}; "
-        f"in a split `length_<n>` it has n. Columns: {columns}. "
-        + ("Inputs may occur twice." if options.allow_duplicates else "No input occurs twice, in a split or in two."),
+        f"in a split `length_<n>` it has n. Columns: {columns}. " + _twice(options),
         "",
         "| split | rows | chance | majority label | majority accuracy | labels |",
         "|---|---|---|---|---|---|",

@@ -115,7 +115,10 @@ class Experiment:
             baseline=self._label(self.baseline),
         )
         slugs: dict[str, str] = {}
+        unions: dict[frozenset[str], str] = {}
         for mask in experiment.masks:
+            if mask not in self.variants and (other := unions.setdefault(frozenset(mask.split("+")), mask)) != mask:
+                raise ValueError(f"masks has {other} and {mask}, which are one; allowed: each once")
             if (other := slugs.setdefault(mask_slug(mask), mask)) != mask:
                 raise ValueError(f"{other!r} and {mask!r} would share a folder; allowed: names that differ in more")
         if experiment.baseline not in experiment.masks:

@@ -67,9 +67,12 @@ def limits(facts: RunFacts) -> list[str]:
             f"Its mask cannot see the whole input (through all blocks: {reach_text(facts.reach)}). If it fails for that reason, this "
             "says nothing about masks that can."
         )
-    positions = facts.architecture["max_position_embeddings"]
+    config = {**facts.architecture, **spec.model}
+    multiple = config.get("pad_to_multiple_of") or 1
+    room = (config["max_position_embeddings"] - config.get("num_global_tokens", 0)) // multiple * multiple
+    most = room - (config["pooling"] == "cls")
     said += [
-        f"It has seen inputs of length {length_text(spec['length'])} alone. It refuses those of more than {positions} tokens.",
+        f"It has seen inputs of length {length_text(spec['length'])} alone. It refuses those of more than {most} tokens.",
         f"It knows {' '.join(f'`{symbol}`' for symbol in task['vocabulary'])} and no language; any other symbol is read as `[UNK]`.",
     ]
     return said

@@ -73,8 +73,8 @@ def register_mask_strategy(name: str) -> Callable[[Strategy], Strategy]:
         name: lower-case letters, digits and underscores, starting with a letter.
 
     Raises:
-        ValueError: if the name is malformed, or belongs to another class. The same class (same module and qualified
-            name) may be registered again, so that notebooks and reloads work.
+        ValueError: if the name is malformed, or belongs to another class, or a parameter is no int, float or str. The same class (same
+            module and qualified name) may be registered again, so that notebooks and reloads work.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(
@@ -84,6 +84,11 @@ def register_mask_strategy(name: str) -> Callable[[Strategy], Strategy]:
     def register(cls: Strategy) -> Strategy:
         if not (isinstance(cls, type) and issubclass(cls, MaskStrategy)):
             raise ValueError(f"mask strategy {name!r} must be a subclass of MaskStrategy, got {cls!r}")
+        for parameter, kind in cls.parameter_types.items():
+            if kind not in (int, float, str):
+                raise ValueError(
+                    f"mask strategy {name!r}: parameter {parameter} is {kind}; allowed: int, float or str, as specifications are text"
+                )
         known = _REGISTRY.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(

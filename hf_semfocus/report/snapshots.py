@@ -39,12 +39,15 @@ def _files(folder: Path) -> dict[int, Path]:
 
 
 def _task(task: str, seed: int, runs: list[RunEntry], taken: dict[str, dict[int, Path]], most: int) -> dict[str, Any]:
-    shapes, tokens = {}, []
+    shapes: dict[str, tuple[int, ...]] = {}
+    tokens: list[list[str]] = []
     for mask, files in taken.items():
         with np.load(next(iter(files.values()))) as first:
             shapes[mask] = first["weights"].shape
             tokens = tokens or first["tokens"].tolist()
-    sizes = {mask: len(taken[mask]) * int(np.prod(shape[1:])) for mask, shape in shapes.items()}  # of a row, all epochs
+    sizes = {
+        mask: len(taken[mask]) * int(np.prod(shape[1:])) for mask, shape in shapes.items()
+    }  # of a row, all epochs
     rows = max(1, min(*(shape[0] for shape in shapes.values()), most // sum(sizes.values())))
     masks: list[dict[str, Any]] = []
     used = 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+from itertools import combinations
 
 import datasets
 import pytest
@@ -59,6 +60,29 @@ def test_the_card(tmp_path):
     pushed = card_of(data, options, command="semfocus generate parity_check")
     # it says where push_to_hub puts the files, and nothing else differs
     assert pushed.replace("data/", "").replace("-*", ".parquet") == card
+
+
+@pytest.mark.parametrize("more", [{}, {"length_splits": [8, 9]}, {"allow_duplicates": True}], ids=str)
+def test_the_card_says_which_inputs_occur_twice(more, tmp_path):
+    sizes = {"train_size": 100, "validation_size": 20, "test_size": 40, "length": 8}
+    data = load_task("parity_check", cache_dir=tmp_path, **sizes, **more)
+    card = card_of(data, check_options("parity_check", {**sizes, **more}))
+    inputs = {split: [tuple(ids) for ids in rows["input_ids"]] for split, rows in data.items()}
+    in_a_split = any(len(set(rows)) < len(rows) for rows in inputs.values())
+    shared = {tuple(sorted(pair)) for pair in combinations(inputs, 2) if {*inputs[pair[0]]} & {*inputs[pair[1]]}}
+    match more:
+        case {"allow_duplicates": True}:
+            assert in_a_split
+            assert not shared
+            assert "Inputs may occur twice in a split; none of one split is in another." in card
+        case {"length_splits": _}:
+            assert not in_a_split
+            assert shared == {("length_8", "test")}
+            assert "Splits `length_<n>` may have inputs of `test`, and none of the others." in card
+        case _:
+            assert not in_a_split
+            assert not shared
+            assert "No input occurs twice, in a split or in two." in card
 
 
 def test_every_task_has_a_card(tmp_path):

@@ -228,6 +228,10 @@ def test_a_size_that_no_input_has_and_positions_that_are_too_few_are_refused():
         ({"tasks": {"nope": {}}}, ["nope"]),
         ({"tasks": ["even_pairs", "even_pairs"]}, ["tasks", "even_pairs twice"]),
         ({"masks": ["full", "topk:5", "topk: 5"]}, ["masks", "topk:5 twice"]),
+        (
+            {"masks": ["full", "topk:5+sink:1", "sink:1+topk:5"]},
+            ["masks", "topk:5+sink:1 and sink:1+topk:5, which are one"],
+        ),
         ({"seeds": [0, 1, 0]}, ["seeds", "0 twice"]),
         ({"name": None}, ["name"]),
     ],

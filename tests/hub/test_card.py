@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification
 
-import hf_semfocus  # noqa: F401  (registers the Auto classes)
+from hf_semfocus import SemFocusConfig
 from hf_semfocus.cli.main import main
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
@@ -201,6 +201,19 @@ def test_a_model_at_chance_is_not_called_trained(comparison):
     for accuracy, said in ((0.53, True), (0.54, False)):
         facts["accuracy"]["heldout_accuracy"] = accuracy
         assert any("guessing" in limit for limit in limits(facts)) == said
+
+
+@pytest.mark.parametrize(
+    ("model", "positions", "longest"),
+    [({}, 20, 20), ({"num_global_tokens": 1}, 21, 20), ({"pooling": "cls"}, 21, 20),
+     ({"attend_padding": True, "pad_to_multiple_of": 7, "num_global_tokens": 2, "pooling": "cls"}, 24, 20)],
+)  # fmt: skip
+def test_the_longest_input_is_without_padding_and_global_tokens(comparison, model, positions, longest):
+    facts = read_facts(write_facts(comparison / "runs" / "even_pairs" / "full" / "seed-0"))
+    facts.spec.model.update(model)
+    facts.architecture |= {"max_position_embeddings": positions, "pooling": model.get("pooling", "mean")}
+    assert SemFocusConfig(**facts.spec.model).padded_length(longest + (model.get("pooling") == "cls")) <= positions
+    assert any(f"more than {longest} tokens" in limit for limit in limits(facts))
 
 
 def test_cards_of_a_comparison(comparison, tmp_path, capsys):

@@ -73,3 +73,13 @@ def test_a_strategy_that_returns_no_mask_is_named(how):
     model = SemFocusModel(SemFocusConfig(mask=f"test_wrong:{how}", num_hidden_layers=1))
     with pytest.raises(ValueError, match=f"'test_wrong:{how}' returned"):
         model(torch.randint(1, 9, (2, 5)))
+
+
+def test_a_parameter_that_no_specification_could_write_is_refused():
+    class Flagged(MaskStrategy):
+        """With a parameter that is no text, whole number or number."""
+
+        on: bool = parameter()
+
+    with pytest.raises(ValueError, match=r"'flagged': parameter on is <class 'bool'>; allowed: int, float or str"):
+        register_mask_strategy("flagged")(Flagged)
