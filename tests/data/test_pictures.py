@@ -1,5 +1,7 @@
 """Pictures show every symbol of the input and the answer."""
 
+import re
+
 import pytest
 
 from hf_semfocus.data.pictures import draw_example
@@ -22,3 +24,14 @@ def test_a_text_of_ones_own():
     assert said[-1] == "0"
     with pytest.raises(ValueError, match="not a symbol"):
         draw_example("parity_check", "2")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("even_pairs", ""), ("binary_addition", "+"), ("listops", "] [SM [MED [MAX [MIN 9 8 7 6 5 4 3 2 1 0")],
+)
+def test_what_is_no_input_is_refused_with_one_that_is(name, text):
+    with pytest.raises(
+        ValueError, match=rf"{name}: .* is no input of this task; one is '{re.escape(TASKS[name].example[0])}'"
+    ):
+        draw_example(name, text)

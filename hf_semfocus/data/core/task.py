@@ -161,10 +161,17 @@ class Task(ABC):
         return np.array([[numbers[word] for word in text.split()]], dtype=np.uint8)
 
     def solve(self, text: str) -> str:
-        """The answer to one input as text: ``PARITY_CHECK.solve("1 0 1") == "0"``."""
+        """The answer to one input as text: ``PARITY_CHECK.solve("1 0 1") == "0"``.
+
+        Raises:
+            ValueError: an unknown symbol, or symbols that the task cannot answer. Not every malformed input is noticed.
+        """
         tokens = self.read(text)
-        answer = self.answer_batch(Batch(tokens, np.array([tokens.shape[1]], dtype=np.int64)))
-        return " ".join(self.labels[label] for label in np.atleast_1d(answer[0]) if label != IGNORED)
+        try:
+            answer = self.answer_batch(Batch(tokens, np.array([tokens.shape[1]], dtype=np.int64)))
+            return " ".join(self.labels[label] for label in np.atleast_1d(answer[0]) if label != IGNORED)
+        except IndexError:  # an operand or a bracket is missing
+            raise ValueError(f"{self.name}: {text!r} is no input of this task; one is {self.example[0]!r}") from None
 
 
 def rows_by_length(lengths: np.ndarray) -> Iterator[tuple[np.ndarray | slice, int]]:
