@@ -1,6 +1,7 @@
 """δ, Δ and β as the paper's authors measured them, and ours beside them (arXiv 2506.14095; one seed each)."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from statistics import median
 from typing import Any
 
@@ -51,7 +52,8 @@ def beside_paper(task: str | None, points: Sequence[Mapping[str, Any]]) -> list[
 
     Returns:
         For each quantity and level ``quantity``, ``level`` (of Δ 100 minus that of δ), ``ours`` (a value a model),
-        ``median`` (None without one), ``paper``, ``ratio`` (median/paper) and ``differs`` (by more than `TOLERANCE`). The
+        ``median`` (None without one), ``paper``, ``ratio`` (median/paper) and ``differs`` (by more than `TOLERANCE` from
+        every number that the paper's may have been rounded from). The
         conditions, ``lambda_w`` and ``lambda_x``, are those of the medians, and of the paper's numbers.
     """
     if task not in PAPER_TABLE:
@@ -67,6 +69,7 @@ def beside_paper(task: str | None, points: Sequence[Mapping[str, Any]]) -> list[
         for place, level in enumerate(LEVELS):
             middle, paper = ours[name][place] if name in ours else None, theirs[name][place]
             ratio = None if middle is None else middle / paper
+            least, most = rounded_from(paper)
             rows.append(
                 {
                     "quantity": name,
@@ -75,10 +78,23 @@ def beside_paper(task: str | None, points: Sequence[Mapping[str, Any]]) -> list[
                     "median": middle,
                     "paper": paper,
                     "ratio": ratio,
-                    "differs": ratio is not None and abs(ratio - 1) > TOLERANCE,
+                    "differs": middle is not None and not (1 - TOLERANCE) * least <= middle <= (1 + TOLERANCE) * most,
                 }
             )
     return rows
+
+
+def rounded_from(value: float) -> tuple[float, float]:
+    """The least and the largest number that a printed one may stand for; counts are exact.
+
+    >>> rounded_from(0.25)
+    (0.245, 0.255)
+    """
+    if isinstance(value, int):
+        return value, value
+    exact = Decimal(str(value))
+    half = Decimal((0, (5,), int(exact.as_tuple().exponent) - 1))
+    return float(exact - half), float(exact + half)
 
 
 def _measured(name: str, points: Sequence[Mapping[str, Any]]) -> list[list[float]]:

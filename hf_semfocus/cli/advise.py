@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 STORED = Path(__file__).with_name("focus_law.json")
 MARGIN = 0.02
 """Normalised entropy by which a model may lie outside of what the evidence starts from."""
+SHARPENED = {"attention_scale": None, "qk_norm": False, "normalizer": "softmax"}
+"""Fields beside the gain that change how sharp attention starts, as they are without."""
 
 
 def add_parser(commands: Any) -> None:
@@ -83,10 +85,13 @@ def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, A
     from ..text import plural
 
     low, high = evidence["baseline_entropy"]
-    if spec.mask != "full" or not low - MARGIN <= start["entropy"] <= high + MARGIN:
+    changed = start["attention_gain"] != 1 or any(
+        spec.model.get(name, plain) not in (plain, None) for name, plain in SHARPENED.items()
+    )
+    if spec.mask != "full" or changed or not low - MARGIN <= start["entropy"] <= high + MARGIN:
         return (
-            f"The stored evidence starts from full attention with an entropy of {low:.3f} to {high:.3f}, which this is not, so it supports "
-            "no change here."
+            f"The stored evidence starts from full attention as it is, with an entropy of {low:.3f} to {high:.3f}, which this is not, so "
+            "it supports no change here."
         )
     known = spec.task in evidence["tasks"]
     if not known and len(evidence["tasks"]) == 1:
@@ -101,10 +106,18 @@ def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, A
     if not better:
         return f"None of {about} is supported as faster."
     best = max(better, key=lambda change: change["low"])
+    by_task = [
+        change["estimate_low"]
+        for change in evidence["changes"]
+        if change["task"] and change["label"] == best["label"] and change["verdict"] != "not_tested"
+    ]
+    range_of = (
+        f"; from {min(by_task):.2f} to {max(by_task):.2f} by task, and another task may lie outside" if by_task else ""
+    )
     return (
         f"Of {about}, {len(better)} {'is' if len(better) == 1 else 'are'} supported as faster, each judged alone at 5 %, and the "
         f"clearest is `{best['change']}`: {best['estimate_low']:.2f} times as fast to 95 % training accuracy ({best['n']} pairs of "
-        f"runs at the paper's recipe, 95 % interval {best['low']:.2f} to {best['high']:.2f})."
+        f"runs at the paper's recipe, 95 % interval over seeds {best['low']:.2f} to {best['high']:.2f}{'' if known else range_of})."
     )
 
 

@@ -152,5 +152,6 @@ def between(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _recorded(source: Source) -> dict[str, Any] | None:
     """Median and maximum of what the run recorded up to the checkpoint; None where it recorded nothing."""
     run = read_run(source.run) if source.run is not None else None
-    values = [] if run is None else run.values(f"{ANALYSIS_PREFIX}trajectory_ratio")[: source.epochs]
+    rows = [] if run is None else run.history[: source.epochs]
+    values = [value for row in rows if (value := row.get(f"{ANALYSIS_PREFIX}trajectory_ratio")) is not None]
     return {"epochs": len(values), "median": median(values), "max": max(values)} if values else None

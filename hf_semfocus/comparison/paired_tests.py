@@ -156,8 +156,9 @@ def judge_values(
 
     Args:
         values: finite.
-        above: what the interval must lie above for `SUPPORTED`; p is of this bound.
-        below: what it must lie below for `CONTRADICTED`; None: `above` as well.
+        above: what the interval must lie above for `SUPPORTED`.
+        below: what it must lie below for `CONTRADICTED`; None: `above` as well. p is of this bound where that is the verdict, else of
+            `above`.
         fewest: with fewer values nothing is tested.
 
     Example:
@@ -172,8 +173,8 @@ def judge_values(
     low, high = sign_flip_interval(known)
     if p <= LEVEL and np.sum(known - above) > 0:
         verdict = Verdict.SUPPORTED
-    elif np.sum(known - below) < 0 and sign_flip_p(known - below) <= LEVEL:
-        verdict = Verdict.CONTRADICTED
+    elif np.sum(known - below) < 0 and (p_below := sign_flip_p(known - below)) <= LEVEL:
+        verdict, p = Verdict.CONTRADICTED, p_below
     else:
         verdict = Verdict.UNDECIDED
     estimate = float(hodges_lehmann(known))

@@ -29,11 +29,13 @@ from .tier1 import Tier, judge
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is stored: runs of tier 1 by task, the further tiers, runs of the law's sweep, the theory. What is not stored is empty."""
+    """All that is stored: runs of tier 1 by task, the further tiers, runs of the law's sweep and those that don't count, the theory.
+    What is not stored is empty."""
 
     runs: Mapping[str, Sequence[StoredRun]]
     further: Mapping[str, Sequence[further.Compared]]
     swept: Sequence[FocusRun]
+    not_counted: Sequence[Mapping[str, Any]]
     theory: Sequence[Mapping[str, Any]]
 
     @cached_property
@@ -49,7 +51,7 @@ class Evidence:
     @cached_property
     def law(self) -> dict[str, Any] | None:
         """The sweep, judged."""
-        return law.judge(self.swept) if any(run.label == BASELINE for run in self.swept) else None
+        return law.judge(self.swept, self.not_counted) if any(run.label == BASELINE for run in self.swept) else None
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `paper.json`; the theory has files of its own."""
@@ -90,7 +92,7 @@ def read_evidence(results: Path) -> Evidence:
     Raises:
         ValueError: a stored comparison cannot be read, or is not of the recipe that its name promises.
     """
-    return Evidence(read_stored(results), further.read(results), law.read(results), theory.read(results))
+    return Evidence(read_stored(results), further.read(results), *law.read(results), theory.read(results))
 
 
 def write_page(evidence: Evidence, results: Path) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values
+from hf_semfocus.comparison.paired_tests import Judgement, as_ratios, judge_values, with_holm
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.text import format_ratio, plural
 
@@ -13,6 +14,7 @@ from ..focus_law import (
     EXCEPTION,
     EXPLAINED,
     MASK,
+    TASKS,
     FocusRun,
     focus_run,
     matched,
@@ -21,13 +23,14 @@ from ..focus_law import (
     swept_gains,
     vanishes,
 )
-from .page import VERDICTS, judged_text, speed_text
+from .archive import same_machine
+from .page import VERDICTS, judged_text, of_one_task, speed_text
 from .records import BASELINE, SEEDS, TIER_RECIPES, read_tier, stored_name
 
 NAME = "tier3"
 TITLE = "The law of focus (tier 3)"
 QUESTIONS = {
-    "focus:matched": f"`{MASK}` is faster at equal initial entropy; contradicted where an advantage of 10 % is excluded",
+    "focus:matched": f"`{MASK}` is faster at equal initial entropy; contradicted, and p of that, where 10 % are excluded",
     "focus:explains": "Initial entropy explains the differences: R² on the task left out is above 0.5",
     "focus:vanishes": f"The advantage of `{MASK}` falls with the gain: slope of its logarithm on that of the gain is below 0",
     "focus:exception": f"{EXCEPTION} differs from the other two: its speed-up at gain 1 over the mean of theirs is not 1",
@@ -46,31 +49,58 @@ PREDICTORS = {
 }
 
 
-def read(results: Path) -> list[FocusRun]:
-    """The runs of the stored sweep that have ended, of the protocol's seeds; none where it is not stored.
+def read(results: Path) -> tuple[list[FocusRun], list[dict[str, Any]]]:
+    """The runs of the stored sweep that count, of the protocol's seeds, and what is known of those that don't: they have not ended, or
+    full attention of their task and seed was trained on another machine. Both empty where no sweep is stored.
 
     Raises:
         ValueError: it cannot be read, or is not of tier 3's recipe.
     """
-    runs = [own.run for own in read_tier(results, NAME) if own.run.spec.seed in SEEDS]
-    return [known for run in runs if (known := focus_run(run)) is not None]
+    stored = [own for own in read_tier(results, NAME) if own.run.spec.seed in SEEDS]
+    full = {own.run.key[::2]: own.machines for own in stored if own.run.label == BASELINE}
+    counted, not_counted = [], []
+    for own in stored:
+        task, label, seed = own.run.key
+        machines = [*own.machines, *full.get((task, seed), ())]
+        one_machine = all(same_machine(first, second) for first, second in combinations(machines, 2))
+        known = focus_run(own.run) if one_machine else None
+        if known is not None:
+            counted.append(known)
+        elif own.run.history:
+            why = own.run.status if one_machine else "another machine than full attention's"
+            reached = own.run.convergence("train").reached
+            not_counted.append(
+                {
+                    "task": task,
+                    "label": label,
+                    "seed": seed,
+                    "epochs": len(own.run.history),
+                    "reached": reached,
+                    "why": why,
+                }
+            )
+    return counted, not_counted
 
 
-def judge(runs: Sequence[FocusRun]) -> dict[str, Any]:
+def judge(runs: Sequence[FocusRun], not_counted: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """`focus_law.summary`, what top-k gains over full attention at each change, and two of the claims of each task alone."""
     swept = summary(runs, f"python -m recipes.reproduction, from {stored_name(NAME)}")
     by_task = {task: of_common_labels([run for run in runs if run.task == task]) for task in swept["tasks"]}
+    by_task = {task: of_task for task, of_task in by_task.items() if swept_gains(of_task)}
+    # All tasks of the claim are its family, also those that have no sweep yet.
+    matches = dict.fromkeys(TASKS, judge_values([])) | {task: matched(of_task)[0] for task, of_task in by_task.items()}
+    corrected = with_holm(matches)
     return {
         "summary": swept,
+        "not_counted": list(not_counted),
         "advantages": advantages(runs),
         "instead": instead(runs, swept["judged_labels"]),
         "alone": {
             task: {
-                "focus:matched": asdict(as_ratios(matched(of_task)[0])),
+                "focus:matched": asdict(as_ratios(corrected[task])),
                 "focus:vanishes": asdict(vanishes(of_task)),
             }
             for task, of_task in by_task.items()
-            if swept_gains(of_task)
         },
     }
 
@@ -131,6 +161,7 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
         "",
         *_judged_labels(swept),
         *_explained(swept["judgements"]["focus:explains"]),
+        *_not_counted(told["not_counted"]),
         "The masks' entropy is equal only where it is low. Where runs need one or two epochs there, one epoch is a factor of up to 2: the "
         "interval decides by the rule, but rests on such steps.",
         "",
@@ -164,9 +195,10 @@ def results_line(told: Mapping[str, Any]) -> str:
             )
     for task, alone in told["alone"].items():
         if alone["focus:matched"]["p"] is not None:
-            matched_text = speed_text(_judgement(alone["focus:matched"]))
+            judged = _judgement(alone["focus:matched"])
+            verdict = of_one_task(judged).replace("**", "")
             by_task.setdefault(task, []).append(
-                f"and {matched_text} at equal initial entropy (0.44 at most), {_plain(alone['focus:matched'])}"
+                f"and {speed_text(judged)} at equal initial entropy (0.44 at most), {verdict}"
             )
     if not by_task:
         return ""
@@ -174,20 +206,13 @@ def results_line(told: Mapping[str, Any]) -> str:
     judgements = told["summary"]["judgements"]
     falls = ""
     if judgements["focus:vanishes"] is not None:
-        gains = sorted(
-            {
-                group["gain"]
-                for group in told["summary"]["groups"]
-                if group["label"] in told["summary"]["judged_labels"]
-            }
-        )
         explained = judgements["focus:explains"]["entropy"]["left_out"]
         provisional = ", provisional" if _lacking(told["summary"]) else ""
         falls = (
-            f" Over the three tasks, from gains {' and '.join(f'{gain:g}' for gain in gains)}, ln(advantage) falls with ln(gain): "
-            f"{_slope(judgements['focus:vanishes'])}, {_plain(judgements['focus:vanishes'])}{provisional}.\n"
-            f"- Initial entropy does not carry over from task to task: R² on the task left out {_share(explained)}, where the claim asks "
-            f"for more than {EXPLAINED:g}: {_plain(explained)}{provisional}."
+            f" That the advantage falls with the gain, over the three tasks at gains {_gains(told['summary'])}: ln(advantage) on ln(gain) "
+            f"has {_slope(judgements['focus:vanishes'])}, {_plain(judgements['focus:vanishes'])}{provisional}.\n"
+            f"- That initial entropy explains the epochs of a task from those of the others: R² on the task left out {_share(explained)}, "
+            f"where the claim asks for more than {EXPLAINED:g}: {_plain(explained)}{provisional}."
         )
     if told["instead"]:
         ranges = (
@@ -199,6 +224,18 @@ def results_line(told: Mapping[str, Any]) -> str:
             f"{', '.join(ranges)} over the tasks."
         )
     return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}.{falls}"
+
+
+def _gains(swept: Mapping[str, Any]) -> str:
+    """Those at which both masks are judged over the tasks."""
+    judged = [group for group in swept["groups"] if group["label"] in swept["judged_labels"]]
+    gains = {group["label"]: group["gain"] for group in judged}
+    both = {
+        gain
+        for label, gain in gains.items()
+        if label.removeprefix(BASELINE) in ("", f";gain={gain:g}") and MASK + label.removeprefix(BASELINE) in gains
+    }
+    return " and ".join(f"{gain:g}" for gain in sorted(both))
 
 
 def readme_text(told: Mapping[str, Any]) -> str:
@@ -233,6 +270,17 @@ def _groups(swept: Mapping[str, Any]) -> list[str]:
             f"{group['runs']}, {group['censored']} | {compared} |"
         )
     return rows
+
+
+def _not_counted(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not runs:
+        return []
+    named = (
+        f"{run['task']} `{run['label']}` seed {run['seed']} ({run['why']} after {plural(run['epochs'], 'epoch')}, "
+        f"{'τ' if run['reached'] else 'τ not'} reached)"
+        for run in runs
+    )
+    return [f"Not counted: {'; '.join(named)}. The protocol's diary says why.", ""]
 
 
 def _judged_labels(swept: Mapping[str, Any]) -> list[str]:
@@ -283,6 +331,8 @@ def _question(name: str, judged: Mapping[str, Any] | None, task: str | None = No
         judged = judged["entropy"]["left_out"]
     # No rule of the protocol gives this one a verdict on a task alone.
     verdict = "exploration" if task and name == "focus:vanishes" else _verdict(judged)
+    if task and name == "focus:matched":
+        verdict = of_one_task(_judgement(judged))
     verdict += " (provisional)" if provisional and name != "focus:exception" and judged["p"] is not None else ""
     effect = (
         _share(judged) if name == "focus:explains" else _slope(judged) if name == "focus:vanishes" else _effect(judged)

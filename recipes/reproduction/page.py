@@ -1,7 +1,7 @@
 """The page of tier 1: the one place where its verdicts become words."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 
 from hf_semfocus.comparison.paired_tests import Judgement, Verdict
 from hf_semfocus.experiments.presets import PAPER_TRAINING
@@ -224,7 +224,7 @@ def judged_text(judged: Judgement, speed: bool = True, digits: int = 3) -> str:
 def speed_text(judged: Judgement) -> str:
     """`2.6× [1.9, 3.4]`; with censoring what is known of both, rounded outwards."""
     low, high = judged.estimate_low, judged.estimate_high
-    if low is not None and low == high:
+    if exact := low is not None and low == high:
         text = f"{near_one(low)}×"
     elif not low and high is None:
         text = "not known"
@@ -234,8 +234,10 @@ def speed_text(judged: Judgement) -> str:
         text = f"≤ {format_ratio(high, ROUND_CEILING)}×"
     else:
         text = f"{format_ratio(low, ROUND_FLOOR)}–{format_ratio(high, ROUND_CEILING)}×"
-    ends = "0" if not judged.low else near_one(judged.low), "∞" if judged.high is None else near_one(judged.high)
-    return f"{text} [{', '.join(ends)}]"
+    ways = (ROUND_HALF_EVEN, ROUND_HALF_EVEN) if exact else (ROUND_FLOOR, ROUND_CEILING)
+    below = near_one(judged.low, ways[0]) if judged.low else "0"
+    above = "∞" if judged.high is None else near_one(judged.high, ways[1])
+    return f"{text} [{below}, {above}]"
 
 
 def difference_text(judged: Judgement, digits: int = 3) -> str:

@@ -20,7 +20,8 @@ class Split:
 
     Args:
         seeds: of these pairs.
-        plateaus, climbs: by mask, a seed each: the first epoch above the plateau, and the epochs from it to τ.
+        plateaus, climbs: by mask, a seed each: the first epoch above the plateau (that of τ where it comes first), and the epochs
+            from it to τ.
         plateau: judgement of the ratios of plateaus, full attention over the mask.
         climb: judgement of the differences of climbs, full attention less the mask, in epochs.
     """
@@ -67,17 +68,17 @@ def section(found: Sequence[Split]) -> list[str]:
     return [
         "## Where the epochs go",
         "",
-        f"Exploration: not among the claims. A run is on its plateau until its running accuracy is {ABOVE:g} above chance (or the majority "
-        "class); from there to τ it climbs. The first such epoch counts, so 2 against 1 says little more than *longer*, and a run that "
-        "reaches τ before it counts wholly as plateau. Pairs that count, both of which reached τ.",
+        f"Exploration: not among the claims. A run leaves its plateau in the first epoch whose running accuracy is more than {ABOVE:g} "
+        "above chance (or the majority class); the climb is the epochs from it to τ. One that reaches τ first leaves it there, and "
+        "counts wholly as plateau. 1 is the least, so 2 against 1 says little more than *later*. Pairs that count and both reached τ.",
         "",
-        f"| task | plateau, epochs by seed: `{BASELINE}` | `{MASK}` | ratio [95 % interval] | climb: `{BASELINE}` | `{MASK}` | "
+        f"| task | plateau left in epoch, by seed: `{BASELINE}` | `{MASK}` | ratio [95 % interval] | climb: `{BASELINE}` | `{MASK}` | "
         f"`{BASELINE}` − `{MASK}` [95 % interval] |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(_row(one) for one in found),
         "",
-        f"Of all epochs of `{BASELINE}` to τ, these are on the plateau: "
-        + ", ".join(f"{one.task} {_on_the_plateau(one):.0%}" for one in found)
+        f"Of all epochs of `{BASELINE}` to τ, these are before that: "
+        + ", ".join(f"{one.task} {100 * _on_the_plateau(one):.0f} %" for one in found)
         + ". What shortens the plateau alone can save no more than that.",
         "",
     ]
@@ -85,8 +86,9 @@ def section(found: Sequence[Split]) -> list[str]:
 
 def _on_the_plateau(one: Split) -> float:
     """The share of full attention's epochs, over all pairs."""
-    first, rest = sum(one.plateaus[BASELINE]), sum(one.climbs[BASELINE])
-    return first / (first + rest)
+    left, climbs = one.plateaus[BASELINE], one.climbs[BASELINE]
+    before = sum(epoch - (climb > 0) for epoch, climb in zip(left, climbs, strict=True))
+    return before / (sum(left) + sum(climbs))
 
 
 def results_line(found: Sequence[Split]) -> str:
@@ -97,8 +99,8 @@ def results_line(found: Sequence[Split]) -> str:
     )
     climb = "; ".join(f"{one.task} {difference_text(one.climb, 1)}" for one in tested)
     return (
-        f"- Where they go (exploration): mean epochs near chance, full attention and `{MASK}`: {plateau}. Epochs from there to 95 %, full "
-        f"attention − `{MASK}`: {climb}."
+        f"- Where they go (exploration): the first epoch above chance by {ABOVE:g} (1 at the least), mean of full attention and "
+        f"of `{MASK}`: {plateau}. Epochs from there to 95 %, full attention − `{MASK}`: {climb}."
         if tested
         else ""
     )

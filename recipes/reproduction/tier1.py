@@ -127,7 +127,7 @@ def judge(stored: Mapping[str, Sequence[StoredRun]]) -> Tier:
         _fits_all(tasks),
         _generalises((*tasks, listops)),
     )
-    restricted = {task.name: _restricted(task) for task in tasks if task.counted}
+    restricted = {task.name: restricted_of(task) for task in tasks if task.counted}
     return Tier(claims, (*tasks, listops), restricted)
 
 
@@ -227,7 +227,8 @@ def _count(kind: Kind, tasks: Sequence[TaskRecord], met: tuple[str, ...], asked:
     return Claim(kind, Scope.ALL, Judgement(verdict, len(tasks)), tasks=met, of=len(tasks))
 
 
-def _restricted(task: TaskRecord) -> Restricted:
+def restricted_of(task: TaskRecord) -> Restricted:
+    """Restricted mean epochs of the pairs that count, one at least."""
     pairs = [pair.convergences for pair in task.counted]
     baseline, mask = (fmean(restricted_epochs(pair[side], task.ceiling) for pair in pairs) for side in (0, 1))
     return Restricted(baseline, mask, restricted_difference(pairs, task.ceiling))

@@ -10,6 +10,7 @@ the numbers say so.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
 from statistics import fmean
 from typing import Any
 
@@ -133,12 +134,16 @@ def over_tasks(values: Mapping[str, float], sides: Mapping[str, Side], claimed: 
     return Verdict(verdict, "; ".join([mean, *parts]), left_open, incomplete="missing" in by_way)
 
 
-def near_one(value: float) -> str:
-    """Two significant digits; within 10 % of 1 three decimals, and more where they would hide on which side of 1 it lies."""
+def near_one(value: float, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Two significant digits; within 10 % of 1 three decimals, and more where they would hide on which side of 1 it lies.
+
+    `rounding`: as of `format_ratio`.
+    """
     if not 0.9 <= value <= 1.1:
-        return format_ratio(value)
-    digits = next((n for n in range(3, 9) if value == 1 or round(value, n) != 1), 9)
-    return f"{value:.{digits}f}"
+        return format_ratio(value, rounding)
+    exact = Decimal(str(value))
+    shown = (exact.quantize(Decimal(1).scaleb(-digits), rounding=rounding) for digits in range(3, 10))
+    return str(next((one for one in shown if value == 1 or one != 1), exact))
 
 
 def entry_of(summaries: Sequence[Summary], task: str, mask: str) -> SpeedUpEntry | None:

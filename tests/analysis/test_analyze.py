@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from hf_semfocus.analysis import (
     separation,
     with_mask,
 )
+from hf_semfocus.cli.analyze_measure import _recorded
 from hf_semfocus.cli.analyze_sources import initial_model, source_of
 from hf_semfocus.data import build_tokenizer, load_task
 from hf_semfocus.experiments.spec import RunSpec
@@ -353,6 +355,15 @@ def test_the_path_of_a_run_is_that_between_its_files(recorded_run, tmp_path, cap
     assert [point["epochs"] for point in found["points"]] == [0, 2]
     assert [(step["from"], step["to"]) for step in found["paths"][0]["steps"]] == [(0, 2)]
     assert found["paths"][0]["recorded"]["epochs"] == 2
+
+
+def test_what_was_recorded_after_a_checkpoint_does_not_count(recorded_run, tmp_path):
+    copy = shutil.copytree(recorded_run, tmp_path / "run")  # recorded at epochs 2 and 3, and not at 1
+    rows = [json.loads(line) for line in (copy / "history.jsonl").read_text().splitlines()]
+    rows[0]["analysis_trajectory_ratio"] = None
+    (copy / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    value = rows[1]["analysis_trajectory_ratio"]
+    assert _recorded(source_of(copy / "checkpoints" / "checkpoint-4")) == {"epochs": 1, "median": value, "max": value}
 
 
 @pytest.mark.parametrize(

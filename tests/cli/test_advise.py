@@ -71,10 +71,13 @@ def test_a_run_and_its_checkpoint_tell_the_attention_of_their_start(what, run_fo
         ("even_pairs", "full", [change("a", "even_pairs", "supported", 1.2), change("b", "even_pairs", "supported", 1.9),
                                 change("c", "even_pairs", "contradicted"), change("d", "even_pairs", "not_tested")],
          "Of the 3 changes that .* on even_pairs, 2 are supported as faster, each judged alone at 5 %, and the clearest is "
-         r"`--set model\.x=b`: 2\.85 times as fast .* \(6 pairs of runs at the paper's recipe, 95 % interval 1\.90 to 3\.80\)\."),
+         r"`--set model\.x=b`: 2\.85 times as fast .* \(6 pairs of runs .*, 95 % interval over seeds 1\.90 to 3\.80\)\."),
         ("cycle_navigation", "full", [change("a", "even_pairs", "supported"), change("b", None, "supported"),
                                       change("c", "parity_check", "undecided")],
          r"Of the 1 change .* on even_pairs, parity_check together \(there is none on cycle_navigation\), 1 is .*model\.x=b"),
+        ("cycle_navigation", "full", [change("b", "even_pairs", "supported", 4), change("b", "parity_check", "undecided", 0.8),
+                                      change("b", None, "supported", 2)],
+         r"b`: 3\.00 times .* over seeds 2\.00 to 4\.00; from 1\.20 to 6\.00 by task, and another task may lie outside"),
         ("cycle_navigation", "full", [change("a", "even_pairs", "supported"), change("b", None, "supported")],
          "The stored evidence is of even_pairs alone, so it supports no change here."),
         ("even_pairs", "topk:5", [change("a", "even_pairs", "supported")], "which this is not, so it supports no change"),
@@ -89,11 +92,15 @@ def test_the_second_sentence_goes_no_further_than_the_evidence(task, mask, found
     assert out.count(". ") + out.count(".\n") == 1
 
 
-def test_a_model_that_is_sharper_than_what_was_compared_is_told_so(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "sharper",
+    ["attention_gain=4.0", "attention_gain=1.1", "attention_scale=0.26", "qk_norm=true", "normalizer=entmax15"],
+)
+def test_a_model_that_is_sharper_than_what_was_compared_is_told_so(sharper, tmp_path, capsys):
     path = tmp_path / "law.json"
-    path.write_text(json.dumps(evidence(change("a", "even_pairs", "supported"))))
-    out = said(capsys, "even_pairs", "--evidence", path, *SMALL, "model.attention_gain=4.0")[1]
-    assert "an entropy of 0.980 to 1.000, which this is not" in out
+    path.write_text(json.dumps(evidence(change("a", "even_pairs", "supported"), entropy=(0.5, 1.0))))
+    out = said(capsys, "even_pairs", "--evidence", path, *SMALL, f"model.{sharper}")[1]
+    assert "an entropy of 0.500 to 1.000, which this is not" in out
 
 
 @pytest.mark.parametrize(

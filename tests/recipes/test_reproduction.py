@@ -13,6 +13,7 @@ import pytest
 
 from hf_semfocus.analysis.paper_table import beside_paper
 from hf_semfocus.cli.advise import STORED
+from hf_semfocus.comparison.paired_tests import Judgement, Verdict
 from hf_semfocus.experiments.experiment import Experiment
 from hf_semfocus.experiments.presets import PAPER_EPOCHS
 from hf_semfocus.text import number
@@ -470,7 +471,12 @@ def test_epochs_are_split_into_plateau_and_climb(whole, tier):
     assert splits["missing_duplicate_string"].seeds == (0, 1, 3, 4, 5)  # full attention did not learn it with seed 2
     text = "\n".join(plateaus.section(list(splits.values())))
     assert "| even_pairs | 22, 25, 19, 31, 27, 23 |" in text
-    assert f"are on the plateau: even_pairs {sum(expected['full']) / sum(ends['full']):.0%}, " in text
+    before = sum(first - 1 for first in expected["full"])  # each climbs on from there
+    assert f"these are before that: even_pairs {100 * before / sum(ends['full']):.0f} %, " in text
+    at_once = plateaus.Split(
+        "x", (0,), {"full": (4,), "topk:5": (1,)}, {"full": (0,), "topk:5": (2,)}, told.plateau, told.climb
+    )
+    assert "before that: x 100 %" in "\n".join(plateaus.section([at_once]))
     assert plateaus.section([]) == []
 
 
@@ -498,6 +504,14 @@ def test_further_tiers_have_tier_1s_rule_and_fewer_pairs_are_only_shown(tmp_path
     assert (block["judgement"]["verdict"], block["judgement"]["p"]) == ("contradicted", 2 / 64)
     assert (botk["judgement"]["verdict"], botk["judgement"]["n"]) == ("not_tested", 2)
     text = evidence.markdown([])
+    saved = [end - 100 for end in full]  # restricted epochs, full − mask
+    assert (
+        f"sign test; restricted {statistics.fmean(saved):+.1f} [{min(saved):+.1f}, {max(saved):+.1f}] epochs |".replace(
+            "-", "−"
+        )
+        in text
+    )
+    assert "Exploration: no claim of the protocol. Where pairs" in text
     assert (
         "| even_pairs | `topk:9` | 14, 9, 7, 20, 11, 15 | 36, 40, 30, 50, 44, 38 | 3.3× [2.5, 4.4], p = 0.031 (Holm 0.094) | "
         "**supported** (this task alone) |" in text
@@ -561,6 +575,43 @@ def test_the_law_on_the_page_is_what_its_runs_give():
     assert f"(even_pairs alone) | slope {walsh(slopes):.2f} [".replace("-", "−") in text
     assert law.judge(runs[:-1])["alone"] == {}
     assert "| even_pairs | `full` | 0.990 | 1.00 | 55.2 | 6, 0 | baseline |" in text
+
+
+def test_runs_of_the_law_that_have_not_ended_or_are_of_another_machine_are_named(tmp_path):
+    results = tmp_path / "results"
+    outcomes = {"full": [30, 40], "topk:5": [6, 8], "full;gain=2": ["unfinished:12", 9]}
+    paper = Experiment.from_yaml(RESULTS.parent / "paper" / "tier3.yaml")
+    elsewhere = {**MACHINE, "processor": "another"}
+    folder = write_comparison(
+        tmp_path / "sweep", "even_pairs", outcomes, paper=paper, machines={("topk:5", 1): elsewhere}
+    )
+    store(folder, results / "paper_tier3", pictures=())
+    counted, left_out = law.read(results)
+    assert sorted((run.label, run.seed) for run in counted) == [
+        ("full", 0),
+        ("full", 1),
+        ("full;gain=2", 1),
+        ("topk:5", 0),
+    ]
+    text = "\n".join(law.section(law.judge(counted, left_out), drawn=False))
+    assert (
+        "Not counted: even_pairs `topk:5` seed 1 (another machine than full attention's after 13 epochs, τ reached); "
+        "even_pairs `full;gain=2` seed 0 (unfinished after 12 epochs, τ not reached)." in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends", "text"),
+    [
+        (2.0, 2.0, (1.8749, 2.1251), "2.0× [1.9, 2.1]"),
+        (2.0, None, (1.9999, None), "≥ 2.0× [1.9, ∞]"),
+        (None, 0.634, (None, 0.99996), "≤ 0.64× [0, 0.99996]"),
+        (0.8, 3.94, (0.7999, 3.9401), "0.80–4.0× [0.79, 4.0]"),
+    ],
+)
+def test_bounds_are_rounded_outwards(low, high, ends, text):
+    judged = Judgement(Verdict.UNDECIDED, 6, "sign", 0.5, low, high, *ends)
+    assert page.speed_text(judged) == text
 
 
 @pytest.mark.parametrize("seeds", [3, 6])
