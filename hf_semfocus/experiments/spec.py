@@ -192,6 +192,8 @@ class RunSpec:
                 where = "model.pooling" if name == "pooling" else f"the run's {name}"
                 raise ValueError(f"task_options.{name} would go over the run's; allowed: {where}")
         for name in self.model:
+            if name in ("dtype", "torch_dtype"):
+                raise ValueError(f"model.{name} is float32 in training; allowed for less: training.bf16")
             if name in MODEL_SETS:
                 raise ValueError(f"model.{name} is set by the run itself (mask, task and tokenizer)")
 

@@ -78,7 +78,8 @@ def push(checkpoint: Path, repo: str, *, private: bool = False, revision: str | 
     except (HTTPError, RuntimeError) as error:  # RuntimeError: what a failed upload of one large file is wrapped in
         reasons = (error, error.__cause__) if isinstance(error, RuntimeError) else (error,)
         said = " ".join(" ".join(str(reason).split()) or type(reason).__name__ for reason in reasons)
-        raise OSError(
-            f"{checkpoint} was not pushed to {repo}: {said}; nothing is half-published, the same command again completes it"
-        ) from error
+        what_to_do = "nothing is half-published, the same command again completes it"
+        if any(getattr(getattr(reason, "response", None), "status_code", None) in (401, 403) for reason in reasons):
+            what_to_do = f"log in with `hf auth login`, or use a token that may write to {repo}"
+        raise OSError(f"{checkpoint} was not pushed to {repo}: {said}; {what_to_do}") from error
     return Published(str(done.commit_url), done.oid, done.oid != before)

@@ -153,6 +153,8 @@ def _probe(model: PreTrainedModel, name: str, inputs: Mapping[str, Any]) -> None
             model(**{key: value.to(model.device) if hasattr(value, "to") else value for key, value in inputs.items()})
     except (TypeError, ValueError, AttributeError, LookupError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
+        if reason.startswith("mask "):  # no other input would help
+            raise ValueError(reason) from error
         what_to_do = "inputs that the model takes are given as apply_attention(model, mask, probe={…})"
         # Those of a model that accelerate keeps on the disk are there when it runs.
         if any(parameter.is_meta for parameter in model.parameters()) and not hasattr(model, "hf_device_map"):

@@ -158,10 +158,10 @@ def costs_section(cost: str, *attention: str) -> str:
     for printed in attention:
         ratio = _first(r"^topk:5 +4x2048  dense, time .*?  ([\d.]+) \(", printed)
         processor = _first(r"cpu \((.+)\), \d+ threads", printed).replace("(R)", "").removesuffix(" Processor")
-        alone.append(f"{float(ratio):.2f} times on {processor}")
+        alone.append(f"{float(ratio):.2f} times as long on {processor}")
     return (
-        f"On a CPU, a training step with `topk:5` takes {float(step):.1f} times that with full attention at length 40; attention "
-        f"alone, at length 2,048, takes {' and '.join(alone)}. [Benchmarks](docs/benchmarks.md)."
+        f"On a CPU, a training step with `topk:5` takes {float(step):.1f} times as long as with full attention at length 40; attention "
+        f"alone, at length 2,048, takes {' and '.join(alone)} (ratios of medians). [Benchmarks](docs/benchmarks.md)."
     )
 
 

@@ -33,6 +33,7 @@ from hf_semfocus.experiments.spec import RunSpec, TrainingOptions, difference, m
         ({"model": {"hiden_size": 32}}, ["hiden_size", "hidden_size"]),
         ({"model": {"hidden_size": "wide"}}, ["hidden_size", "wide"]),
         ({"model": {"mask": "full"}}, ["mask"]),
+        ({"model": {"dtype": "float16"}}, ["model.dtype", "float32", "training.bf16"]),
         ({"model": {"num_attention_heads": 3}}, ["64", "3"]),
         ({"training": {"epochs": 0}}, ["epochs", "0"]),
         ({"training": {"learning_rate": -1}}, ["learning_rate", "-1"]),

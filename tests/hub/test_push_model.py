@@ -260,10 +260,14 @@ def test_a_failed_push_leaves_the_repository_as_it_was(hub, publisher, point, st
     else:
         publisher.run("HfApi().create_repo(repo)")
     before = files(hub, repo)
-    hub.orders[point].append(status)
-    with pytest.raises(ClientError, match=f"OSError: made-.*{status}.*the same command again completes it"):
-        publisher.run("push(checkpoint(1), repo)")
-    assert files(hub, repo) == before
+    for refused, words in (
+        (403, f"hf auth login`, or use a token that may write to {repo}"),
+        (status, "again completes it"),
+    ):
+        hub.orders[point][:] = [refused]
+        with pytest.raises(ClientError, match=f"OSError: made-.*{refused}.*{words}"):
+            publisher.run("push(checkpoint(1), repo)")
+        assert files(hub, repo) == before
     assert publisher.run("result = push(checkpoint(1), repo).changed")
     after = files(hub, repo)
     assert after[0] != before[0]

@@ -170,14 +170,15 @@ class SplitRows:
         if available < needed:
             raise ValueError(
                 f"{self.task.name}: the {self.split} split asks for {self.size} different examples of {self._length_text()}, but only "
-                f"{available} exist in its share; ask for at most {available}, use longer inputs, or pass allow_duplicates=True"
+                f"{available} exist in its share; ask for at most {available}, use longer inputs, or let inputs occur twice "
+                "(allow_duplicates)"
             )
 
     def _exhausted(self, row: int) -> str:
         return (
             f"{self.task.name}: row {row} of the {self.split} split found no new example of {self._length_text()} in {_MAX_CANDIDATES} "
             f"draws; ask for fewer than {row + 1}, use longer inputs"
-            + ("" if self.allow_duplicates else ", or pass allow_duplicates=True")
+            + ("" if self.allow_duplicates else ", or let inputs occur twice (allow_duplicates)")
         )
 
     def _length_text(self) -> str:
