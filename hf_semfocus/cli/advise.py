@@ -82,7 +82,7 @@ def looks(spec: "RunSpec", start: "AttentionRecord") -> str:
 
 def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, Any]) -> str:
     """The second sentence: the change with the largest lower end of its interval among those that are supported."""
-    from ..text import plural
+    from ..text import format_ratio, plural
 
     low, high = evidence["baseline_entropy"]
     changed = start["attention_gain"] != 1 or any(
@@ -111,13 +111,16 @@ def supports(spec: "RunSpec", start: "AttentionRecord", evidence: Mapping[str, A
         for change in evidence["changes"]
         if change["task"] and change["label"] == best["label"] and change["verdict"] != "not_tested"
     ]
-    range_of = (
-        f"; from {min(by_task):.2f} to {max(by_task):.2f} by task, and another task may lie outside" if by_task else ""
+    by, low, high = (format_ratio(best[name]) for name in ("estimate_low", "low", "high"))
+    lies = (
+        ""
+        if known or not by_task
+        else f"; from {format_ratio(min(by_task))} to {format_ratio(max(by_task))} by task, and another task may lie outside"
     )
     return (
         f"Of {about}, {len(better)} {'is' if len(better) == 1 else 'are'} supported as faster, each judged alone at 5 %, and the "
-        f"clearest is `{best['change']}`: {best['estimate_low']:.2f} times as fast to 95 % training accuracy ({best['n']} pairs of "
-        f"runs at the paper's recipe, 95 % interval over seeds {best['low']:.2f} to {best['high']:.2f}{'' if known else range_of})."
+        f"clearest is `{best['change']}`: {by} times as fast to 95 % training accuracy ({best['n']} pairs of runs at the paper's "
+        f"recipe, 95 % interval over seeds {low} to {high}{lies})."
     )
 
 
