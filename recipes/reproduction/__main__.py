@@ -78,11 +78,13 @@ class Evidence:
     def blocks(self) -> dict[str, str]:
         """What stands in the documentation."""
         lines = [results_line(self.tier), plateaus.results_line(self.plateaus), further.results_line(self.further)]
-        lines += [law.results_line(self.law)] if self.law else []
+        parts = ["\n".join(line for line in lines if line)]
+        if self.law:
+            parts += ["\n".join(part) for part in (law.results_table(self.law), law.results_lines(self.law))]
         readme = [readme_table(self.tier), law.readme_text(self.law) if self.law else ""]
         return {
             "paper": "\n\n".join(part for part in readme if part),
-            "paper-results": "\n".join(line for line in lines if line),
+            "paper-results": "\n\n".join(part for part in parts if part),
         }
 
 

@@ -1,9 +1,10 @@
 """The further tiers of `docs/protocol.md` in which each mask stands beside full attention: judged, or shown where seeds are few."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from hf_semfocus.comparison.paired_tests import Judgement, judge_speed, with_holm
 from hf_semfocus.experiments.experiment import Experiment
@@ -101,17 +102,31 @@ def results_line(tiers: Mapping[str, Sequence[Compared]]) -> str:
             for one in compared
             if one.judgement.p is not None
         ]
-        shown = [
-            f"{one.record.name} `{one.mask}` {mask} (`{BASELINE}` {baseline})"
-            for one in compared
-            if one.judgement.p is None and one.record.counted
-            for mask, baseline in [_by_seed(one)]
-        ]
         lines += (
             [f"- {TIERS[name]}, epochs of `{BASELINE}` over those of the mask: {'; '.join(tested)}."] if tested else []
         )
-        lines += [f"- {TIERS[name]}, too few pairs to test, epochs by seed: {'; '.join(shown)}."] if shown else []
+        if shown := _shown([one for one in compared if one.judgement.p is None and one.record.counted]):
+            lines.append(f"- {TIERS[name]}, too few pairs to test, median epochs: {'; '.join(shown)}.")
     return "\n".join(lines)
+
+
+def _shown(compared: Sequence[Compared]) -> list[str]:
+    """By task and seeds: median epochs of full attention and of each mask."""
+    by_pairs: dict[tuple[str, tuple[int, ...]], list[Compared]] = {}
+    for one in compared:
+        by_pairs.setdefault((one.record.name, tuple(pair.seed for pair in one.record.counted)), []).append(one)
+    return [
+        f"{task} ({plural(len(seeds), 'pair')}) `{BASELINE}` {_median(of_task[0], 0)}, "
+        + ", ".join(f"`{one.mask}` {_median(one, 1)}" for one in of_task)
+        for (task, seeds), of_task in by_pairs.items()
+    ]
+
+
+def _median(one: Compared, side: int) -> str:
+    """Of the pairs that count; censored where half of the runs are."""
+    found = [pair.convergences[side] for pair in one.record.counted]
+    middle = median(known.epochs if known.reached else math.inf for known in found)
+    return f">{min(known.epochs for known in found if not known.reached)}" if middle == math.inf else f"{middle:g}"
 
 
 def _missing(name: str, compared: Sequence[Compared]) -> list[str]:

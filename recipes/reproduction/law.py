@@ -185,45 +185,57 @@ def section(told: Mapping[str, Any], drawn: bool) -> list[str]:
     ]
 
 
-def results_line(told: Mapping[str, Any]) -> str:
-    """For docs/results.md: what top-k gains at each gain of attention, and at equal initial entropy; empty without a sweep of six seeds."""
-    by_task: dict[str, list[str]] = {}
-    for one in told["advantages"]:
-        if one["p"] is not None and (not one["change"] or one["change"].startswith("gain=")):
-            by_task.setdefault(one["task"], []).append(
-                f"{speed_text(_judgement(one))} at {one['change'].replace('=', ' ') or 'gain 1'}"
-            )
+def results_lines(told: Mapping[str, Any]) -> list[str]:
+    """For docs/results.md, below its table by gain: what is judged."""
+    judgements, lines = told["summary"]["judgements"], []
     for task, alone in told["alone"].items():
         if alone["focus:matched"]["p"] is not None:
             judged = _judgement(alone["focus:matched"])
             verdict = of_one_task(judged).replace("**", "")
-            by_task.setdefault(task, []).append(
-                f"and {speed_text(judged)} at equal initial entropy (0.44 at most), {verdict}"
+            lines.append(
+                f"- The same at equal initial entropy (0.44 at most): {task} {speed_text(judged)}, {verdict}."
             )
-    if not by_task:
-        return ""
-    tasks = "; ".join(f"{task} {', '.join(ratios)}" for task, ratios in by_task.items())
-    judgements = told["summary"]["judgements"]
-    falls = ""
     if judgements["focus:vanishes"] is not None:
         explained = judgements["focus:explains"]["entropy"]["left_out"]
         provisional = ", provisional" if _lacking(told["summary"]) else ""
-        falls = (
-            f" That the advantage falls with the gain, over the three tasks at gains {_gains(told['summary'])}: ln(advantage) on ln(gain) "
-            f"has {_slope(judgements['focus:vanishes'])}, {_plain(judgements['focus:vanishes'])}{provisional}.\n"
+        lines += [
+            f"- That the advantage falls with the gain, over the three tasks at gains {_gains(told['summary'])}: ln(advantage) on ln(gain) "
+            f"has {_slope(judgements['focus:vanishes'])}, {_plain(judgements['focus:vanishes'])}{provisional}.",
             f"- That initial entropy explains the epochs of a task from those of the others: R² on the task left out {_share(explained)}, "
-            f"where the claim asks for more than {EXPLAINED:g}: {_plain(explained)}{provisional}."
-        )
+            f"where the claim asks for more than {EXPLAINED:g}: {_plain(explained)}{provisional}.",
+        ]
     if told["instead"]:
         ranges = (
             f"`{label.partition(';')[2]}` {_range([one['estimate_low'] for one in of_label.values()])}"
             for label, of_label in told["instead"].items()
         )
-        falls += (
-            f"\n- A sharper start instead of top-k (exploration): epochs of `{MASK}` as it is over those of full attention with "
+        lines.append(
+            f"- A sharper start instead of top-k (exploration): epochs of `{MASK}` as it is over those of full attention with "
             f"{', '.join(ranges)} over the tasks."
         )
-    return f"- With larger initial weights of query and key (the law of focus), full attention over `{MASK}`: {tasks}.{falls}"
+    return lines
+
+
+def results_table(told: Mapping[str, Any]) -> list[str]:
+    """For docs/results.md: what top-k gains at each gain of attention; empty without a sweep of six seeds."""
+    found = {
+        (one["task"], float(one["change"].removeprefix("gain=") or 1)): speed_text(_judgement(one))
+        for one in told["advantages"]
+        if one["p"] is not None and (not one["change"] or one["change"].startswith("gain="))
+    }
+    if not found:
+        return []
+    tasks = list(dict.fromkeys(task for task, _ in found))
+    return [
+        f"The law of focus: with larger initial weights of query and key (gain), epochs of full attention over those of `{MASK}`:",
+        "",
+        f"| gain | {' | '.join(tasks)} |",
+        f"|---|{'---|' * len(tasks)}",
+        *(
+            f"| {gain:g} | {' | '.join(found.get((task, gain), '–') for task in tasks)} |"
+            for gain in sorted({gain for _, gain in found})
+        ),
+    ]
 
 
 def _gains(swept: Mapping[str, Any]) -> str:

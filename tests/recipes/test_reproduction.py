@@ -523,7 +523,7 @@ def test_further_tiers_have_tier_1s_rule_and_fewer_pairs_are_only_shown(tmp_path
     )
     listed = evidence.blocks()["paper-results"]
     assert "even_pairs `topk:9` 3.3× [2.5, 4.4], supported (this task alone); even_pairs `block:5` " in listed
-    assert "by seed: even_pairs `botk:5` >100, 20, >4 (unfinished) (`full` 36, 40, 30)." in listed
+    assert "median epochs: even_pairs (2 pairs) `full` 38, `botk:5` >100." in listed
     (results / "paper_tier2").rename(results / "paper_tier5_gelu")
     with pytest.raises(ValueError, match="paper_tier5_gelu"):
         read_evidence(results)
