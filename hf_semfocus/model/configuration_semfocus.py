@@ -93,6 +93,8 @@ def _plain_errors(cls: type) -> type:
 
     @functools.wraps(assign)
     def checked_assign(self: Any, name: str, value: Any) -> None:
+        if name == "mask" and isinstance(value, MaskStrategy):
+            value = str(value)
         try:
             assign(self, name, value)
         except StrictDataclassFieldValidationError as error:
@@ -128,7 +130,7 @@ class SemFocusConfig(PreTrainedConfig):
         num_hidden_layers: number of blocks.
         num_attention_heads: heads; in the multihead form they divide `hidden_size`.
         hidden_act: activation σ of the MLP, a name in Transformers' registry (``relu``, ``gelu``, ``mish``, …).
-        mask: mask specification of every layer, such as ``"topk:5"`` or ``"banded:5+global:1"``.
+        mask: mask specification of every layer, such as ``"topk:5"`` or ``"banded:5+global:1"``, or a strategy, whose text is kept.
         layer_masks: one specification per layer; None: `mask` in all layers.
         attention_form: ``"multihead"`` (query, key, value and output projections) or ``"bilinear"`` (the paper's
             form: one d × d score matrix and one d × d value matrix per head, no biases, head outputs summed).

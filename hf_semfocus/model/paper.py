@@ -45,8 +45,10 @@ def paper_variant(name: str) -> dict[str, Any]:
         return {"mask": "full"}
     if form is None:
         near = difflib.get_close_matches(name, PAPER_VARIANTS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown variant {name!r}{hint}; allowed: {', '.join(PAPER_VARIANTS)}, botk:5, redraw:5")
+        hint = f"did you mean {near[0]!r}? Allowed" if near else "allowed"
+        raise ValueError(
+            f"unknown variant {name!r}; {hint}: {', '.join(PAPER_VARIANTS)}, botk:5, redraw:5, or other sizes"
+        )
     kind, size, count = form.groups()
     mask = f"banded:{size};ends=shift" if kind == "band" else f"{kind}:{size}"
     fields: dict[str, Any] = {"mask": str(parse_mask(mask)), "pad_to_multiple_of": int(size)}

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from transformers import AutoConfig
 
-from hf_semfocus import SemFocusConfig
+from hf_semfocus import SemFocusConfig, parse_mask
 
 NON_DEFAULT = {
     "vocab_size": 50,
@@ -236,3 +236,9 @@ def test_unknown_strategy_of_a_checkpoint_names_what_to_import():
     with pytest.raises(ValueError) as error:  # it is there, and its value is wrong
         SemFocusConfig(mask_sources={"topk": "my_lab.masks"}, mask="topk:0")
     assert "my_lab" not in str(error.value)
+
+
+def test_a_mask_may_be_given_as_a_strategy():
+    config = SemFocusConfig(mask=parse_mask("topk:5+sink:1"))
+    assert config.mask == "topk:5+sink:1"
+    assert config.to_dict() == SemFocusConfig(mask="topk:5+sink:1").to_dict()
