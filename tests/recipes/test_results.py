@@ -270,6 +270,13 @@ def test_what_a_store_would_lose_is_known():
     assert archive.lost(kept, longer) is None
     hotter.tasks[0].hyperparameters["model"]["attention_gain"] = 2.0
     assert archive.lost(kept, hotter) == f"another comparison, with other settings of {kept.tasks[0].name}"
+    for name, value in (("length", 12), ("train_size", 10), ("task_options", {"answer": "top"})):
+        other = kept.model_copy(deep=True)
+        if name == "task_options":
+            other.tasks[0].hyperparameters[name] = value
+        else:
+            setattr(other.tasks[0], name, value)
+        assert archive.lost(kept, other) == f"another comparison, with other settings of {kept.tasks[0].name}"
     shorter = kept.model_copy(update={"runs": kept.runs[1:]})
     assert archive.lost(shorter, kept) is None
     assert archive.lost(kept, shorter).startswith("1 finished runs that are not there now, even_pairs/full/seed-0")
