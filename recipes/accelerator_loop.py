@@ -7,7 +7,7 @@ import argparse
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch.utils.data import DataLoader
 
@@ -62,3 +62,5 @@ if __name__ == "__main__":
     for name in ("epochs", "length", "train-size", "test-size"):
         parser.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
     train(**vars(parser.parse_args()))
+    # A process that ends with its group's threads at work may abort; one that ends them before its model is gone may hang.
+    PartialState().destroy_process_group()
